@@ -18,17 +18,16 @@ import (
 	"github.com/rackless/rackless/internal/atomicfile"
 )
 
-// A Cache is a directory of templates, each in a directory named by its key.
+// A Cache is a directory of templates by key.
 type Cache struct {
 	Dir  string
 	Note func(format string, args ...any) // reports progress
-	// Used returns the keys of templates whose disks are in use by machines; if nil, no template is in use. Clones
-	// keep the memory that they have mapped.
+	// Used returns the keys of templates whose disks are in use by machines. Clones keep the memory that they have
+	// mapped.
 	Used func() ([]string, error)
 }
 
-// Ensure opens the template with the key, and calls make if it is missing or damaged. If two processes want the same
-// template at once, only one makes it.
+// Ensure opens the template with the key, and calls make if it is missing or damaged.
 func (c Cache) Ensure(ctx context.Context, key string, make func() (*Template, error)) (*Template, error) {
 	t, err := c.use(key)
 	if err == nil {
@@ -42,13 +41,13 @@ func (c Cache) Ensure(ctx context.Context, key string, make func() (*Template, e
 		return nil, err
 	}
 	defer unlock()
-	if t, err = c.use(key); err == nil { // another process made it while this one waited
+	if t, err = c.use(key); err == nil {
 		return t, nil
 	}
 	if !errors.Is(err, os.ErrNotExist) {
 		c.Note("the cached template is damaged (%v): making it again", err)
 	}
-	// Leftovers of a killed process may be as large as the new template of some GiB.
+	// Leftovers of a killed process may be some GiB.
 	if err := Sweep(c.Dir, workPrefix); err != nil {
 		return nil, err
 	}
@@ -61,18 +60,16 @@ func (c Cache) Ensure(ctx context.Context, key string, make func() (*Template, e
 	return t, err
 }
 
-// use opens a template and records the time of use for prune.
 func (c Cache) use(key string) (*Template, error) {
 	t, err := c.open(key)
 	if err == nil {
 		now := time.Now()
-		// A read-only cache is not pruned either.
 		_ = os.Chtimes(filepath.Join(t.Dir, fileManifest), now, now)
 	}
 	return t, err
 }
 
-// open reads a template and checks that it is unchanged. On error it returns the readable part of the manifest.
+// open checks that a template is unchanged. On error it returns the readable part of the manifest.
 func (c Cache) open(key string) (*Template, error) {
 	t := &Template{Dir: filepath.Join(c.Dir, key)}
 	err := atomicfile.ReadJSON(filepath.Join(t.Dir, fileManifest), t)
@@ -101,11 +98,9 @@ func (c Cache) open(key string) (*Template, error) {
 	return t, nil
 }
 
-// workPrefix begins the name of the directory in which a template is made; the key follows.
 const workPrefix = ".t"
 
-// Sweep removes the work directories of killed processes from a cache; their names are prefix and key. The lock of
-// the key tells whether a process still works there.
+// Sweep removes the work directories of killed processes from a cache; their names are prefix and key.
 func Sweep(cache, prefix string) error {
 	left, err := os.ReadDir(cache)
 	if err != nil {
@@ -132,17 +127,15 @@ func removeIdle(cache, key, dir string) error {
 	return os.RemoveAll(filepath.Join(cache, dir))
 }
 
-// templateAge is the time after which an unused template is pruned.
 const templateAge = 7 * 24 * time.Hour
 
-// prune removes old and unusable templates, except the one with the key and any in use by machines. Examples are
-// templates of older images or of another format.
+// prune removes old and unusable templates, except the one with the key and any in use by machines.
 func (c Cache) prune(keep string) error {
 	used := []string{keep}
 	if c.Used != nil {
 		more, err := c.Used()
 		if err != nil {
-			return nil // the templates in use are unknown now
+			return nil
 		}
 		used = append(used, more...)
 	}
@@ -170,8 +163,7 @@ func (c Cache) isRecent(key string) bool {
 	return err == nil && time.Since(fi.ModTime()) < templateAge
 }
 
-// Keys returns the sorted keys of templates or images in a cache, intact or not; names with a dot are work in
-// progress. A cache that does not exist has no keys.
+// Keys returns the sorted keys of templates or images in a cache, intact or not. A missing cache is empty.
 func Keys(cache string) ([]string, error) {
 	dirs, err := os.ReadDir(cache)
 	if errors.Is(err, os.ErrNotExist) {
@@ -186,14 +178,14 @@ func Keys(cache string) ([]string, error) {
 	return keys, err
 }
 
-// A Listed describes a template in a cache. If it is damaged, only its key and directory may be known.
+// A Listed describes a template. If it is damaged, only its key and directory may be known.
 type Listed struct {
 	Template
 	Disk    int64 // bytes that its files occupy; memory files have holes
-	Damaged error // why it cannot be used; nil if it can
+	Damaged error
 }
 
-// List returns the templates in the cache, by key. A missing cache is empty.
+// List returns the templates, by key. A missing cache is empty.
 func (c Cache) List() ([]Listed, error) {
 	keys, err := Keys(c.Dir)
 	if err != nil {
@@ -221,7 +213,7 @@ func (c Cache) List() ([]Listed, error) {
 	return all, nil
 }
 
-// Remove deletes the templates for which match is true, and returns them. It waits for a process that is making one.
+// Remove deletes and returns the matching templates. It waits for a process that is making one.
 func (c Cache) Remove(ctx context.Context, match func(Listed) bool) ([]Listed, error) {
 	all, err := c.List()
 	if err != nil {
@@ -253,8 +245,8 @@ func (c Cache) lock(ctx context.Context, key string) (unlock func(), err error) 
 	})
 }
 
-// Lock takes the lock of a key in a cache. If another process holds it, Lock calls waiting once and waits. The lock
-// file stays, because removing it would race.
+// Lock takes the lock of a key, and calls waiting once if another process holds it. The lock file stays, because
+// removing it would race.
 func Lock(ctx context.Context, cache, key string, waiting func()) (unlock func(), err error) {
 	path := lockPath(cache, key)
 	l := flock.New(path)

@@ -15,25 +15,24 @@ import (
 // SocketTest is the socket of QEMU's qtest protocol, which accesses PCI devices as the guest does.
 const SocketTest = "qtest.sock"
 
-// TestArgs returns QEMU's arguments for the qtest protocol, without a log.
+// TestArgs returns QEMU's arguments for the qtest protocol.
 func TestArgs(s Sockets) []string {
 	return []string{"-chardev", s.Chardev("qtest", SocketTest), "-qtest", "chardev:qtest", "-qtest-log", "none"}
 }
 
-// A PCIDevice is the guest's setup of a device that another process emulates. QEMU does not save this setup with a
-// machine (vfio-user devices cannot migrate), so it must be written back to a clone.
+// A PCIDevice is the guest's setup of a device that another process emulates. QEMU does not save it (vfio-user devices
+// cannot migrate), so it must be written back to a clone.
 type PCIDevice struct {
 	Bus, Slot, Function uint32
-	Config              [64]uint32 // configuration space, as the guest reads it
+	Config              [64]uint32 // configuration space
 	Vectors             [][4]uint32
-	// ECAM is the address of the memory-mapped configuration space of all devices, or 0 if it is reached by ports.
+	// ECAM is the address of the memory-mapped configuration space, or 0 if it is reached by ports.
 	ECAM uint64 `json:",omitempty"`
 }
 
 // armECAM is the ECAM address of machine virt with highmem-ecam=off (QEMU, hw/arm/virt.c, VIRT_PCIE_ECAM).
 const armECAM = 0x3f000000
 
-// Offsets and bits in configuration space.
 const (
 	pciCommand      = 0x04
 	pciBAR0         = 0x10
@@ -45,8 +44,7 @@ const (
 	msixMaskAll     = 1 << 30
 )
 
-// ReadPCIDevice reads the device with an identifier from the stopped machine behind q. The device must have its MSI-X
-// table in BAR 0.
+// ReadPCIDevice reads a device of the stopped machine behind q. Its MSI-X table must be in BAR 0.
 func ReadPCIDevice(ctx context.Context, q *qapi.Conn, socket, id string) (*PCIDevice, error) {
 	var buses []struct {
 		Devices []pciNode `json:"devices"`
@@ -91,8 +89,7 @@ func ReadPCIDevice(ctx context.Context, q *qapi.Conn, socket, id string) (*PCIDe
 	return d, t.err
 }
 
-// Write restores the device of a stopped machine. It writes the BARs, then the command register, which enables them,
-// then the vectors if MSI-X is enabled.
+// Write restores the device of a stopped machine. The command register follows the BARs, which it enables.
 func (d *PCIDevice) Write(ctx context.Context, socket string) error {
 	t, err := dialQTest(ctx, socket)
 	if err != nil {
@@ -120,8 +117,7 @@ func (d *PCIDevice) Write(ctx context.Context, socket string) error {
 	return t.flush()
 }
 
-// settings returns the offsets of registers that a guest sets, in the header, power management and PCI Express.
-// Writes to other capabilities may have side effects.
+// settings returns the offsets of registers that a guest sets. Writes to other capabilities may have side effects.
 func (d *PCIDevice) settings() []uint32 {
 	all := []uint32{0x0c, pciBAR0, 0x14, 0x18, 0x1c, 0x20, 0x24, 0x30, 0x3c}
 	for id, registers := range map[uint32][]uint32{capPM: {4}, capExpress: {8, 0x10, 0x28, 0x30}} {
@@ -135,11 +131,11 @@ func (d *PCIDevice) settings() []uint32 {
 	return all
 }
 
-// capability returns the offset of a capability, or 0.
+// capability returns 0 if there is no such capability.
 func (d *PCIDevice) capability(id uint32) uint32 {
 	at := d.Config[pciCapabilities/4] & 0xfc
 	for range len(d.Config) { // also ends a circular list
-		if at == 0 || at > 0xf0 { // beyond this, no register of a wanted capability fits
+		if at == 0 || at > 0xf0 { // no register of a wanted capability fits
 			return 0
 		}
 		if d.Config[at/4]&0xff == id {
@@ -156,7 +152,6 @@ func (d *PCIDevice) table(msix uint32) uint64 {
 	return bar + uint64(d.Config[msix/4+1]&^7)
 }
 
-// A pciNode is a device in the answer to query-pci.
 type pciNode struct {
 	Bus      uint32 `json:"bus"`
 	Slot     uint32 `json:"slot"`
@@ -179,8 +174,8 @@ func findPCI(nodes []pciNode, id string) *PCIDevice {
 	return nil
 }
 
-// A qtest is a connection in QEMU's qtest protocol: one command per line, answered by OK and, for reads, a value.
-// Commands are sent together, and the first error is kept.
+// A qtest is a connection in QEMU's qtest protocol: one command per line, answered by OK and, for reads, a value. The
+// first error is kept.
 type qtest struct {
 	nc    net.Conn
 	r     *bufio.Reader

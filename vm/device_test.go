@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// A fakeDevice simulates QEMU's side of a PCI device, with its MSI-X table at 0x20002000.
+// A fakeDevice is QEMU's side of a PCI device, with its MSI-X table at 0x20002000.
 type fakeDevice struct {
 	config [64]uint32
 	table  map[uint64]uint32
@@ -132,14 +132,14 @@ func testPCIDevice(t *testing.T, arch string, ecam uint64) {
 	if err := got.Write(limited(t), serveLines(t, "", clone.answer)); err != nil {
 		t.Fatal(err)
 	}
-	old.config[pciCommand/4] &= 0xffff // ones would clear bits of the status
+	old.config[pciCommand/4] &= 0xffff
 	if diff := cmp.Diff(old.config, clone.config); diff != "" {
 		t.Errorf("configuration (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(old.table, clone.table); diff != "" {
 		t.Errorf("table (-want +got):\n%s", diff)
 	}
-	// The BAR, then access to it, then the table while all vectors are masked.
+	// The table is written while all vectors are masked.
 	const order = "10=2000000c 04=406 9c=c0024011 120002010=fee00000 12000201c=0 9c=80024011"
 	var said []string
 	for _, w := range clone.log {
@@ -164,7 +164,6 @@ func testPCIDevice(t *testing.T, arch string, ecam uint64) {
 	}
 }
 
-// A circular capability list ends, and no capability reaches beyond configuration space.
 func TestCapabilitiesThatLeadNowhere(t *testing.T) {
 	for _, at := range []uint32{0x40, 0xfc} {
 		var d PCIDevice

@@ -19,17 +19,17 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// minVersion is the oldest QEMU that rackless supports: it introduced the igb NIC with SR-IOV.
+// minVersion introduced the igb NIC with SR-IOV.
 const minVersion = 8
 
 // An Emulator is a QEMU executable.
 type Emulator struct {
 	Path    string
 	Version string   // "10.0.2"
-	Lead    []string // leading arguments: the loader's, for a QEMU that is not installed
+	Lead    []string // the loader's, for a QEMU that is not installed
 }
 
-// Program returns the name of the emulator for an architecture, given as in Go.
+// Program names the emulator for Go's name of an architecture.
 func Program(arch string) string {
 	if arch == "arm64" {
 		return "qemu-system-aarch64"
@@ -37,11 +37,11 @@ func Program(arch string) string {
 	return "qemu-system-x86_64"
 }
 
-// Find returns the path and version ("10.0.2") of the installed emulator for this machine's architecture. The error
-// says how to get one; if it is too old, path and version are returned too.
+// Find returns the installed emulator for this machine and its version ("10.0.2"). The error says how to get one, with
+// path and version if it is too old.
 func Find() (path, version string, err error) { return FindFor(runtime.GOARCH) }
 
-// FindFor is Find for another architecture.
+// FindFor is Find for any architecture.
 func FindFor(arch string) (path, version string, err error) {
 	path, err = exec.LookPath(Program(arch))
 	if err != nil {
@@ -54,8 +54,7 @@ func FindFor(arch string) (path, version string, err error) {
 	return path, version, checkVersion(version)
 }
 
-// AskVersion runs the emulator with --version and returns the version in "QEMU emulator version 10.0.2 (Debian
-// 1:10.0.2+ds-2)".
+// AskVersion returns the version in "QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2)".
 func (e Emulator) AskVersion() (string, error) {
 	out, err := e.command("--version").Output()
 	if err != nil {
@@ -77,8 +76,7 @@ func (e Emulator) command(args ...string) *exec.Cmd {
 	return exec.Command(e.Path, args...)
 }
 
-// HasVFIOUser reports whether the emulator supports devices in other processes (since QEMU 10.1, depending on the
-// build).
+// HasVFIOUser asks for devices in other processes (since QEMU 10.1, depending on the build).
 func (e Emulator) HasVFIOUser() bool {
 	var major, minor int
 	if n, _ := fmt.Sscanf(e.Version, "%d.%d", &major, &minor); n < 2 || major < 10 || major == 10 && minor < 1 {
@@ -87,7 +85,7 @@ func (e Emulator) HasVFIOUser() bool {
 	return e.Has("vfio-user-pci")
 }
 
-// Has reports whether the emulator supports a device.
+// Has reports whether QEMU supports a device.
 func (e Emulator) Has(device string) bool { return e.command("-device", device+",help").Run() == nil }
 
 func checkVersion(version string) error {
@@ -103,7 +101,7 @@ func checkVersion(version string) error {
 	return nil
 }
 
-// A Probe is a trial boot under KVM, with the inputs that determine its result.
+// A Probe is a trial boot under KVM, with the inputs of its result.
 type Probe struct {
 	BootID string `json:"boot_id"` // of this machine
 	QEMU   string `json:"qemu"`    // version
@@ -112,13 +110,12 @@ type Probe struct {
 	Usable bool   `json:"usable"`
 	Reason string `json:"reason,omitempty"`
 
-	Machine func(dir string) Machine `json:"-"` // machine to boot, with an agent in its guest
-	Limit   time.Duration            `json:"-"` // time limit until the agent answers
+	Machine func(dir string) Machine `json:"-"` // with an agent in its guest
+	Limit   time.Duration            `json:"-"` // until the agent answers
 }
 
-// KVM boots the machine to find out whether a stock kernel boots under KVM here: some machines have a /dev/kvm that
-// creates virtual CPUs which never make progress. The caller sets QEMU, Image, Machine and Limit. The result is
-// cached in cache until the next boot of this machine.
+// KVM boots the machine, because some machines have a /dev/kvm whose virtual CPUs never make progress. The caller sets
+// QEMU, Image, Machine and Limit; cache keeps the result until the next boot of this machine.
 func (p Probe) KVM(ctx context.Context, cache string) (usable bool, reason string, err error) {
 	if usable, reason = OpensKVM(); !usable {
 		return false, reason, nil
@@ -126,7 +123,7 @@ func (p Probe) KVM(ctx context.Context, cache string) (usable bool, reason strin
 	if err := p.identify(); err != nil {
 		return false, "", err
 	}
-	// Two labs that start at once probe only once.
+	// Two labs probe only once.
 	unlock, err := Lock(ctx, cache, "kvm-probe", func() {})
 	if err != nil {
 		return false, "", err
@@ -146,7 +143,7 @@ func (p Probe) KVM(ctx context.Context, cache string) (usable bool, reason strin
 	return p.Usable, p.Reason, atomicfile.WriteJSON(filepath.Join(cache, probeFile), append(known, p))
 }
 
-// Known returns the result of KVM without a boot, if it is known.
+// Known returns a result of KVM without a boot.
 func (p Probe) Known(cache string) (usable bool, reason string, known bool) {
 	if usable, reason = OpensKVM(); !usable {
 		return false, reason, true
@@ -171,15 +168,15 @@ func (p *Probe) identify() (err error) {
 
 func (p *Probe) same(k Probe) bool { return k.QEMU == p.QEMU && k.Image == p.Image && k.UID == p.UID }
 
-// known returns the results since this machine's boot. Other QEMUs, images and users may have other results, and labs
-// with different QEMUs alternate. An unreadable file counts as empty.
+// known returns the results since this machine's boot; an unreadable file has none. Other QEMUs, images and users may
+// have other results, and labs alternate.
 func (p *Probe) known(cache string) []Probe {
 	var all []Probe
 	_ = atomicfile.ReadJSON(filepath.Join(cache, probeFile), &all)
 	return slices.DeleteFunc(all, func(k Probe) bool { return k.BootID != p.BootID })
 }
 
-// OpensKVM reports whether this user may use /dev/kvm, and the reason if not.
+// OpensKVM reports whether this user may use /dev/kvm, or why not.
 func OpensKVM() (usable bool, reason string) {
 	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
 	if errors.Is(err, os.ErrPermission) {
@@ -194,7 +191,7 @@ func OpensKVM() (usable bool, reason string) {
 }
 
 func (p Probe) boot(ctx context.Context, dir string) error {
-	err := os.RemoveAll(dir) // left by a killed process, because this one has the lock
+	err := os.RemoveAll(dir) // left by a killed process
 	if err == nil {
 		err = os.Mkdir(dir, 0o700)
 	}

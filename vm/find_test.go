@@ -8,7 +8,6 @@ import (
 	"github.com/rackless/rackless/internal/atomicfile"
 )
 
-// A result of the trial boot is known until the next boot of this machine, for its QEMU, image and user.
 func TestTheResultOfATrialBootIsKnown(t *testing.T) {
 	if ok, _ := OpensKVM(); !ok {
 		if usable, reason, known := (Probe{}).Known(t.TempDir()); usable || !known || reason == "" {

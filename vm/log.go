@@ -12,12 +12,11 @@ import (
 	"github.com/rackless/rackless/internal/wait"
 )
 
-// A guest writes the log of its console, which may be of any size, and is read repeatedly.
+// A guest's console log may be of any size.
 
-// logEnd is the size of the end of a log that messages are made of.
 const logEnd = 4096
 
-// ReadEnd returns the last bytes of a log that may be growing, at most n.
+// ReadEnd returns at most n bytes of a log that may grow.
 func ReadEnd(path string, n int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -30,7 +29,7 @@ func ReadEnd(path string, n int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, n))
 }
 
-// EndOf returns the last few non-empty lines of a log, or none if it has none.
+// EndOf returns a log's last few non-empty lines.
 func EndOf(path string, few int) []string {
 	b, _ := ReadEnd(path, logEnd)
 	text := strings.TrimSpace(string(b))
@@ -41,10 +40,10 @@ func EndOf(path string, few int) []string {
 	return lines[max(0, len(lines)-few):]
 }
 
-// LastLine returns the last non-empty line of a log that may be growing, or "".
+// LastLine returns the last non-empty line, or "".
 func LastLine(path string) string { return strings.TrimSpace(strings.Join(EndOf(path, 1), "")) }
 
-// LastLines returns the end of a log as one line, for an error message.
+// LastLines joins the end of a log, for an error message.
 func LastLines(path string) string {
 	lines := EndOf(path, 3)
 	if lines == nil {
@@ -53,15 +52,13 @@ func LastLines(path string) string {
 	return strings.Join(lines, " | ")
 }
 
-// Limits of the logs of machines that run.
 const (
 	maxLog    = 64 << 20 // longer ones are trimmed
 	keptLog   = 1 << 20  // the end that stays
 	trimPause = 10 * time.Second
 )
 
-// TrimLogs keeps the log of the daemon in dir, and those of the machines in dir and in the directories below, from
-// filling its file system, until ctx is done.
+// TrimLogs keeps the logs in dir and the directories below from filling the file system, until ctx is done.
 func TrimLogs(ctx context.Context, dir string) {
 	for wait.For(ctx, trimPause) == nil {
 		trimAll(dir, maxLog, keptLog)
@@ -70,14 +67,14 @@ func TrimLogs(ctx context.Context, dir string) {
 
 func trimAll(dir string, limit, keep int64) {
 	for _, name := range []string{FileConsole, FileLog, FileDaemonLog} {
-		logs, _ := filepath.Glob(filepath.Join(dir, "*", name)) // fails only for a bad pattern
+		logs, _ := filepath.Glob(filepath.Join(dir, "*", name)) // only for a bad pattern
 		for _, path := range append(logs, filepath.Join(dir, name)) {
-			_ = trim(path, limit, keep) // of a machine that is being removed, or tried again
+			_ = trim(path, limit, keep) // of a machine that is being removed
 		}
 	}
 }
 
-// trim removes all but the end of a log that is longer than limit. QEMU or a daemon appends to it meanwhile.
+// trim shortens a log that QEMU or a daemon appends to meanwhile.
 func trim(path string, limit, keep int64) error {
 	fi, err := os.Stat(path)
 	if err != nil || fi.Size() <= limit {

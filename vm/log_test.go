@@ -33,7 +33,7 @@ func TestEndsOfLogs(t *testing.T) {
 	}
 }
 
-// A log that a guest has made too long keeps its end, and what QEMU appends to it afterwards.
+// A long log keeps its end, and what QEMU appends later.
 func TestTrim(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ before, want string }{
@@ -63,7 +63,6 @@ func TestTrim(t *testing.T) {
 	}
 }
 
-// The logs of a lab's machines and of its daemon are trimmed, and no other files.
 func TestTrimAll(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

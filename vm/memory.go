@@ -8,7 +8,7 @@ import (
 	"github.com/rackless/rackless/lab"
 )
 
-// MemoryAvailable returns the memory of this machine that programs can use without swapping, by the kernel's estimate.
+// MemoryAvailable is the kernel's estimate of memory without swapping.
 func MemoryAvailable() (lab.Bytes, error) { return memoryAvailable(procfs.DefaultMountPoint) }
 
 func memoryAvailable(proc string) (lab.Bytes, error) {

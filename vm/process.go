@@ -18,14 +18,14 @@ import (
 	"github.com/rackless/rackless/internal/wait"
 )
 
-// A Process identifies one process of this boot for good; its number alone may be reused.
+// A Process identifies one process of this boot; its number alone may be reused.
 type Process struct {
 	PID       int    `json:"pid"`
 	StartTime uint64 `json:"start_time"` // clock ticks after boot, field 22 of /proc/PID/stat
 	BootID    string `json:"boot_id"`    // /proc/sys/kernel/random/boot_id
 }
 
-// FindProcess returns the identity of the process that now has the number pid.
+// FindProcess identifies the process that now has a number.
 func FindProcess(pid int) (Process, error) {
 	s, err := procStat(pid)
 	if err != nil {
@@ -35,7 +35,7 @@ func FindProcess(pid int) (Process, error) {
 	return Process{PID: pid, StartTime: s.Starttime, BootID: boot}, err
 }
 
-// BootID returns the kernel's identifier of the present boot.
+// BootID is the kernel's.
 func BootID() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(b)), err
@@ -50,7 +50,7 @@ func procStat(pid int) (procfs.ProcStat, error) {
 	return p.Stat()
 }
 
-// Memory returns the memory used by the process in bytes, counting shared pages proportionally (Pss).
+// Memory returns bytes, counting shared pages proportionally (Pss).
 func (p Process) Memory() (int64, error) {
 	proc, err := procfs.NewProc(p.PID)
 	if err != nil {
@@ -60,20 +60,20 @@ func (p Process) Memory() (int64, error) {
 	return int64(m.Pss), err
 }
 
-// isZombie reports whether the first thread of a process has ended.
+// isZombie is about the first thread.
 func isZombie(s procfs.ProcStat) bool { return s.State == "Z" || s.State == "X" }
 
-// isExiting reports whether the first thread of a process has ended or is ending.
+// isExiting is about the first thread.
 func isExiting(s procfs.ProcStat) bool {
 	const pfExiting = 0x4 // PF_EXITING in the kernel's include/linux/sched.h
 	return s.Flags&pfExiting != 0 || isZombie(s)
 }
 
-// isOver reports whether a process has ended and only waits for its parent. Only the first thread shows as a zombie;
-// until the other threads have ended, the files stay open.
+// isOver means that a process only waits for its parent. Only the first thread shows as a zombie; until the others have
+// ended, the files stay open.
 func isOver(s procfs.ProcStat) bool { return isZombie(s) && s.NumThreads <= 1 }
 
-// Alive reports whether this very process is running. A zombie is not.
+// Alive reports whether this very process runs; not a zombie.
 func (p Process) Alive() bool {
 	if p.PID <= 0 {
 		return false
@@ -85,17 +85,17 @@ func (p Process) Alive() bool {
 	return err == nil && s.Starttime == p.StartTime && !isOver(s)
 }
 
-// Settle waits for an ending process to be gone. Such a process still counts as alive until its files are closed,
-// which takes a large QEMU seconds on a busy machine. Settle returns at once if the process is running or gone.
+// Settle waits until an ending process is gone. It counts as alive until its files are closed, which takes a large QEMU
+// seconds on a busy machine.
 func (p Process) Settle(ctx context.Context) error {
 	if s, err := procStat(p.PID); err != nil || s.Starttime != p.StartTime || !isExiting(s) {
-		return nil // Alive handles processes that are gone
+		return nil
 	}
 	return p.Wait(ctx)
 }
 
-// Signal sends sig to this very process, never to another with its number: it opens the kernel's handle (pidfd) and
-// then compares the identity. If the process is gone, the error is os.ErrProcessDone.
+// Signal never signals another process with the number: it opens the kernel's handle (pidfd) and then compares the
+// identity. If the process is gone, the error is os.ErrProcessDone.
 func (p Process) Signal(sig syscall.Signal) error {
 	h, err := os.FindProcess(p.PID) // a pidfd, on kernels from 5.4 on
 	if err != nil {
@@ -108,7 +108,7 @@ func (p Process) Signal(sig syscall.Signal) error {
 	return h.Signal(sig)
 }
 
-// Kill ends the process with SIGKILL and waits until it is gone.
+// Kill sends SIGKILL and waits.
 func (p Process) Kill(ctx context.Context) error {
 	trace.Changes("end process %d", p.PID)
 	err := p.Signal(syscall.SIGKILL)
@@ -121,7 +121,7 @@ func (p Process) Kill(ctx context.Context) error {
 	return p.Wait(ctx)
 }
 
-// Wait returns when the process is gone.
+// Wait returns when it is gone.
 func (p Process) Wait(ctx context.Context) error {
 	for delay := time.Millisecond; p.Alive(); delay = min(2*delay, 50*time.Millisecond) {
 		if err := wait.For(ctx, delay); err != nil {
@@ -131,8 +131,8 @@ func (p Process) Wait(ctx context.Context) error {
 	return nil
 }
 
-// ProcessesUsing returns the processes with a program name that have text in one of their arguments, by number. Users
-// see only their own processes, root sees all.
+// ProcessesUsing returns processes of a program with text in an argument, by number. Users see only their own, root
+// sees all.
 func ProcessesUsing(program, text string) ([]Process, error) {
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -160,15 +160,13 @@ func ProcessesUsing(program, text string) ([]Process, error) {
 	return out, nil
 }
 
-// startLimit limits the wait for the arguments of a program that is being started.
+// startLimit is for arguments of a starting program.
 const startLimit = time.Second
 
-// commandLine returns the arguments of the process with a directory in /proc. A kernel thread and a process that is
-// gone have none.
+// commandLine returns the arguments of the process with a directory in /proc, or nil for a kernel thread.
 //
-// While the kernel executes a program, it has closed files that the program does not inherit, which may already free
-// a lock of the starting process, but there are no arguments yet. Processes of a rackless that was killed just then
-// would be missed, so commandLine waits for the arguments.
+// While the kernel executes a program, files that it does not inherit are closed, which may already free a lock, but
+// there are no arguments yet. To find processes of a rackless that was killed just then, commandLine waits for them.
 func commandLine(dir string) []byte {
 	starting := true
 	for began := time.Now(); ; {
@@ -176,16 +174,15 @@ func commandLine(dir string) []byte {
 		if err != nil || len(b) > 0 || !starting || time.Since(began) > startLimit {
 			return b
 		}
-		// If the start ended between the two reads, read the arguments once more at once. Most processes without
-		// arguments are kernel threads, of which there are hundreds.
+		// The start may have ended between the two reads. Without a pause: hundreds of kernel threads have no
+		// arguments.
 		if starting = isStarting(dir); starting {
 			time.Sleep(time.Millisecond)
 		}
 	}
 }
 
-// isStarting reports whether a process has a program but no memory for arguments yet. A kernel thread has no program;
-// a process that has cleared its arguments still has the memory.
+// isStarting reports whether a program has no memory for arguments yet; one that cleared its arguments still has it.
 func isStarting(dir string) bool {
 	if _, err := os.Readlink(filepath.Join(dir, "exe")); err != nil {
 		return false
@@ -194,7 +191,7 @@ func isStarting(dir string) bool {
 	if err != nil {
 		return false
 	}
-	const envEnd = 51 - 3 // end of the environment, set last; f[0] is field 3
+	const envEnd = 51 - 3 // set last; f[0] is field 3
 	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	return len(f) > envEnd && f[envEnd] == "0"
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// TestMain lets the test binary act as other programs: with its own argument, it waits until its input ends.
+// TestMain lets the test binary wait until its input ends.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "stand-in" {
 		fmt.Println("ready")
@@ -46,7 +46,7 @@ type standIn struct {
 	gone bool
 }
 
-// start runs the test binary, copied under the name unless that is empty, with name as its first argument.
+// start runs the test binary, under the name unless that is empty, with name as its first argument.
 func start(t *testing.T, name string, args ...string) *standIn {
 	t.Helper()
 	self, err := os.Executable()
@@ -58,7 +58,7 @@ func start(t *testing.T, name string, args ...string) *standIn {
 	}
 	cmd := &exec.Cmd{Path: self, Args: append([]string{name, "stand-in"}, args...)}
 	if base := filepath.Base(name); strings.ContainsAny(base, " ()") {
-		// the kernel takes comm from the file, not from the argument
+		// comm is from the file, not the argument
 		cmd.Path = filepath.Join(t.TempDir(), base)
 		if err := os.Link(self, cmd.Path); err != nil {
 			b, readErr := os.ReadFile(self) // on another file system
@@ -92,12 +92,12 @@ func start(t *testing.T, name string, args ...string) *standIn {
 
 func (s *standIn) reap() {
 	if !s.gone {
-		_ = s.cmd.Wait() // the test knows how it ended
+		_ = s.cmd.Wait()
 		s.gone = true
 	}
 }
 
-// limited ends a hanging test; the limit is far above the usual time, because the machine may be busy.
+// limited ends a hanging test.
 func limited(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Minute, errors.New("the test's own limit"))
@@ -146,7 +146,7 @@ func TestZombieIsNotAlive(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := c.Wait(limited(t)); err != nil {
-		// the child was never waited for (wait(2)), so it can only become a zombie
+		// a child never waited for is a zombie
 		t.Fatal(err)
 	}
 	if s, err := procStat(c.PID); err != nil || s.State != "Z" {
@@ -205,7 +205,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// The command name in /proc/PID/stat is chosen by the program, and is not quoted.
+// The program chooses it, unquoted.
 func TestStatWithAnyCommandName(t *testing.T) {
 	for _, name := range []string{"with space", "a) Z 1 2 3", "((()))", ") ("} {
 		t.Run(name, func(t *testing.T) {
@@ -222,10 +222,9 @@ func TestStatWithAnyCommandName(t *testing.T) {
 	}
 }
 
-// The end of a process according to its stat file. A process that vanishes meanwhile has none.
 func TestTheEndOfAProcess(t *testing.T) {
 	dir := t.TempDir()
-	const rest = " 1 1 1 0 -1 %s 1 1 1 1 1 1 1 1 20 0 %s 0 700" // up to the start time; 25 fields more follow
+	const rest = " 1 1 1 0 -1 %s 1 1 1 1 1 1 1 1 20 0 %s 0 700" // up to the start time
 	with := func(flags, command, state, threads string) string {
 		return "7 (" + command + ") " + state + fmt.Sprintf(rest, flags, threads) + strings.Repeat(" 1", 25)
 	}
@@ -264,8 +263,7 @@ func TestTheEndOfAProcess(t *testing.T) {
 	}
 }
 
-// A process is found as soon as its start returns, so that one just started by a killed rackless is not missed. QEMU
-// was missed once in some hundred times.
+// A process just started by a killed rackless must not be missed, as QEMU was once in some hundred times.
 func TestProcessesUsingFindsWhatIsBeingStarted(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -292,7 +290,6 @@ func TestProcessesUsingFindsWhatIsBeingStarted(t *testing.T) {
 		in.Close()
 		return errors.Join(err, cmd.Wait())
 	}
-	// A try mostly waits for its process.
 	const beside = 4
 	var workers sync.WaitGroup
 	for w := range beside {

@@ -19,24 +19,23 @@ import (
 	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
-// A VFIOUser is a PCI device emulated by another process. That process maps the guest's memory for DMA, so the guest
-// needs shared memory.
+// A VFIOUser is a PCI device of another process, which maps the guest's memory for DMA: it must be shared.
 type VFIOUser struct {
 	ID, Bus  string
-	Function int    // function of device 0 on the bus
-	Multi    bool   // whether the device has more functions
+	Function int    // of device 0
+	Multi    bool   // the device has more functions
 	Socket   string // socket of the process
 }
 
-// Device returns the value of QEMU's option -device.
+// Device is for QEMU's -device.
 func (d VFIOUser) Device() string {
-	// QEMU drops the device if it waits for less time than a busy process may take.
+	// QEMU drops the device after this time.
 	const timeout = uint32(vfiouser.ReplyTimeout / time.Millisecond)
 	type address struct {
 		Type string `json:"type"`
 		Path string `json:"path"`
 	}
-	// Only JSON syntax can contain a socket address here.
+	// Only JSON can contain a socket address here.
 	b, err := json.Marshal(struct {
 		Driver  string  `json:"driver"`
 		ID      string  `json:"id"`
@@ -46,14 +45,13 @@ func (d VFIOUser) Device() string {
 		Timeout uint32  `json:"x-msg-timeout"` // milliseconds
 		Socket  address `json:"socket"`
 	}{"vfio-user-pci", d.ID, d.Bus, fmt.Sprintf("0x0.%d", d.Function), d.Multi, timeout, address{"unix", d.Socket}})
-	if err != nil { // cannot fail: only strings and numbers
+	if err != nil { // only strings and numbers
 		panic(err)
 	}
 	return string(b)
 }
 
-// NewSharedMemory returns guest memory that another process can map, with the contents of a template's memory file or
-// empty. It copies only data, not holes.
+// NewSharedMemory returns memory that another process can map, with the data of a template's file, or empty.
 func NewSharedMemory(template string, size int64) (_ *os.File, err error) {
 	fd, err := unix.MemfdCreate("rackless-memory", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -65,7 +63,7 @@ func NewSharedMemory(template string, size int64) (_ *os.File, err error) {
 			f.Close()
 		}
 	}()
-	// Unwritten memory takes no space and reads as zero.
+	// Unwritten memory takes no space.
 	if err := f.Truncate(size); err != nil || template == "" {
 		return f, err
 	}
@@ -77,8 +75,7 @@ func NewSharedMemory(template string, size int64) (_ *os.File, err error) {
 	return f, copyData(f, from, size)
 }
 
-// eachData calls f for the parts of a file up to size that are not holes. A file system without holes reports
-// everything as data.
+// eachData calls f for the parts up to size that are not holes. A file system without holes has only data.
 func eachData(file *os.File, size int64, f func(begin, end int64) error) error {
 	for end := int64(0); end < size; {
 		begin, err := unix.Seek(int(file.Fd()), end, unix.SEEK_DATA)
@@ -100,8 +97,7 @@ func eachData(file *os.File, size int64, f func(begin, end int64) error) error {
 
 func copyData(to, from *os.File, size int64) error {
 	return eachData(from, size, func(at, end int64) error {
-		// sendfile writes at the target's position and advances the source's. One call copies at most 0x7ffff000
-		// bytes (sendfile(2)).
+		// sendfile writes at the target's position, and copies at most 0x7ffff000 bytes (sendfile(2)).
 		if _, err := to.Seek(at, io.SeekStart); err != nil {
 			return err
 		}
@@ -115,7 +111,7 @@ func copyData(to, from *os.File, size int64) error {
 	})
 }
 
-// MakeOverlay makes an overlay disk of the image below. Size 0 means the size of that image.
+// MakeOverlay makes a disk over below, of its size if size is 0.
 func MakeOverlay(ctx context.Context, path, below string, size int64) error {
 	args := []string{"create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", below, path}
 	if size > 0 {
@@ -124,11 +120,11 @@ func MakeOverlay(ctx context.Context, path, below string, size int64) error {
 	return RunTool(ctx, "qemu-img", "qemu-utils", args...)
 }
 
-// RunTool runs a program. If it is missing, the error names the Debian package pkg.
+// RunTool runs a program of the Debian package pkg.
 func RunTool(ctx context.Context, name, pkg string, args ...string) error {
 	path, err := exec.LookPath(name)
 	if err != nil {
-		// mke2fs is in sbin, which may not be in the user's PATH.
+		// mke2fs is in sbin, which may not be in PATH.
 		if path, err = exec.LookPath("/usr/sbin/" + name); err != nil {
 			return fmt.Errorf("%s is not in PATH: install Debian package %s", name, pkg)
 		}

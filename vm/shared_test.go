@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A clone's memory has the template's contents, without additional pages.
+// A clone's memory has no additional pages.
 func TestSharedMemoryIsACopyOfWhatHoldsData(t *testing.T) {
 	const size = 8 << 20
 	path := filepath.Join(t.TempDir(), "ram")
@@ -43,7 +43,7 @@ func TestSharedMemoryIsACopyOfWhatHoldsData(t *testing.T) {
 	if err := template.Truncate(size / 2); err != nil {
 		t.Fatal(err)
 	}
-	if f, err := NewSharedMemory(path, size); err != nil { // a short template ends in a hole
+	if f, err := NewSharedMemory(path, size); err != nil {
 		t.Error(err)
 	} else {
 		f.Close()

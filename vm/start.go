@@ -17,44 +17,44 @@ import (
 	"github.com/rackless/rackless/internal/trace"
 )
 
-// Names of sockets in the directories of machines. QEMU serves one client of each at a time.
+// SocketQMP and the others serve one client at a time.
 const (
 	SocketQMP     = "qmp.sock"
 	SocketAgent   = "ga.sock" // guest agent's port
 	SocketConsole = "console.sock"
 )
 
-// Files in the directory of a machine.
+// FileConsole and FileLog are in the directory of a machine.
 const (
-	FileConsole = "console.log" // output of the serial port, of all boots
-	FileLog     = "qemu.log"    // output of QEMU, of the last boot
+	FileConsole = "console.log" // of the serial port, all boots
+	FileLog     = "qemu.log"    // of QEMU, last boot
 )
 
-// FileDaemonLog is the log of a daemon, in the directory above those of its machines.
+// FileDaemonLog is above the machines' directories.
 const FileDaemonLog = "daemon.log"
 
-// maxSocketPath is the longest path of a unix socket: sun_path of unix(7) without its final zero.
+// maxSocketPath is sun_path of unix(7) without its final zero.
 const maxSocketPath = 107
 
-// firstDescriptor is the file descriptor of a child's first socket, after the standard streams 0 to 2.
+// firstDescriptor is a child's first socket, after 0 to 2.
 const firstDescriptor = 3
 
-// Sockets are the names of a machine's listening sockets, in the order in which QEMU receives them.
+// Sockets are a machine's listening sockets, in the order in which QEMU receives them.
 type Sockets []string
 
-// Chardev returns the value of QEMU's option -chardev for one of the sockets, with an identifier.
+// Chardev is for QEMU's -chardev of one socket.
 func (s Sockets) Chardev(id, socket string) string {
 	return fmt.Sprintf("socket,id=%s,fd=%d,server=on,wait=off", id, firstDescriptor+slices.Index(s, socket))
 }
 
-// SharedMemory returns the path of a machine's i-th file of shared memory, for MemoryFile.
+// SharedMemory is the path of the i-th file, for MemoryFile.
 func (s Sockets) SharedMemory(i int) string {
 	return fmt.Sprintf("/proc/self/fd/%d", firstDescriptor+len(s)+i)
 }
 
-// niceShared returns the nice value of QEMUs with shared memory, below the threads that emulate their devices: a
-// guest that polls such a device waits for its thread, which would otherwise wait for the end of the guest's time
-// slice. Root's threads have priority over everything (vfiouser.Nice), so its QEMUs need not be below other work.
+// niceShared puts QEMUs with shared memory below the threads that emulate their devices: a polling guest waits for such
+// a thread, which would otherwise wait for the end of the guest's time slice. Root's threads have priority over
+// everything (vfiouser.Nice).
 func niceShared() int {
 	if os.Geteuid() == 0 {
 		return 0
@@ -62,36 +62,34 @@ func niceShared() int {
 	return 5
 }
 
-// A Machine describes one QEMU process to start.
+// A Machine is one QEMU process to start.
 type Machine struct {
-	Name    string   // in errors: "QEMU for NAME ended"
+	Name    string   // "QEMU for NAME ended"
 	Binary  string   // the emulator
 	Lead    []string // see Emulator
 	Dir     string   // for its sockets and log
 	Sockets Sockets
 	Args    []string
-	// Bound machines end with this process, however it ends.
+	// Bound machines end with this process.
 	Bound bool
-	// SharedMemory is the guest's memory if other processes, which map it, emulate devices. Args name it by
-	// Sockets.SharedMemory. Start closes it.
+	// SharedMemory is mapped by processes that emulate devices. Args name it by Sockets.SharedMemory; Start closes it.
 	SharedMemory []*os.File
-	// Restore, if not nil, is called after a machine has loaded a template's state and before its CPUs run. It
-	// restores anything that the state lacks.
+	// Restore, if set, restores anything that a template's state lacks, after its loading and before the CPUs run.
 	Restore func(ctx context.Context) error
 }
 
-// A Child is a QEMU started by this process.
+// A Child is a QEMU of this process.
 type Child struct {
 	Process Process
 
 	machine Machine
-	stateFD int              // descriptor of the template's state, or 0
+	stateFD int              // of the template's state, or 0
 	state   *os.ProcessState // valid once exited is closed
-	exited  chan struct{}    // closed when it has ended and been waited for
+	exited  chan struct{}    // closed when waited for
 }
 
-// Start runs QEMU. The sockets listen before it runs, so connections wait in their queue and need no polling. If from
-// is not nil, the machine continues from the template when [Child.Resume] is called.
+// Start runs QEMU, from a template only when [Child.Resume] is called. The sockets listen before it runs, so
+// connections wait in their queue.
 func (m Machine) Start(from *Template) (*Child, error) {
 	c := &Child{machine: m, exited: make(chan struct{})}
 	var files []*os.File
@@ -100,7 +98,7 @@ func (m Machine) Start(from *Template) (*Child, error) {
 			f.Close()
 		}
 	}()
-	// QEMU gets the sockets as open files, in the order that Sockets.Chardev assumes.
+	// In the order that Sockets.Chardev assumes.
 	for _, name := range m.Sockets {
 		f, err := listen(filepath.Join(m.Dir, name))
 		if err != nil {
@@ -117,7 +115,7 @@ func (m Machine) Start(from *Template) (*Child, error) {
 		}
 		c.stateFD = firstDescriptor + len(files)
 		files = append(files, state)
-		// QEMU waits for a QMP command that excludes the memory.
+		// QEMU waits for a command that excludes the memory.
 		args = append(args, "-incoming", "defer")
 		if m.Restore != nil {
 			args = append(args, "-S")
@@ -133,7 +131,7 @@ func (m Machine) Start(from *Template) (*Child, error) {
 	cmd.Dir = m.Dir
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = files
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // its own group, because this process handles Ctrl-C
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // this process handles Ctrl-C
 	if err := c.run(cmd); err != nil {
 		return nil, err
 	}
@@ -144,8 +142,7 @@ func (c *Child) run(cmd *exec.Cmd) error {
 	started := make(chan error, 1)
 	go func() {
 		if c.machine.Bound {
-			// The signal is sent when the thread that started the child ends (prctl(2)), so this thread lives as long
-			// as the child.
+			// The signal is sent when the starting thread ends (prctl(2)), so it lives as long as the child.
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 			cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
@@ -155,27 +152,26 @@ func (c *Child) run(cmd *exec.Cmd) error {
 			return
 		}
 		if len(c.machine.SharedMemory) > 0 {
-			// Before QEMU starts its threads, which inherit the value. If QEMU has already ended, the error does not
-			// matter.
+			// QEMU's threads inherit the value. An error is of a QEMU that has ended.
 			_ = syscall.Setpriority(syscall.PRIO_PROCESS, cmd.Process.Pid, niceShared())
 		}
 		var err error
 		c.Process, err = FindProcess(cmd.Process.Pid)
 		started <- err
-		// The log says more than the status, which is all that Wait's error contains.
+		// The log says more than Wait's error.
 		_ = cmd.Wait()
 		c.state = cmd.ProcessState
 		close(c.exited)
 	}()
 	err := <-started
-	if err != nil && cmd.Process != nil { // it ended at once, or its identity could not be read
+	if err != nil && cmd.Process != nil {
 		_ = cmd.Process.Kill()
 		err = errors.Join(c.died(), err)
 	}
 	return err
 }
 
-// listen makes a listening unix socket that only its owner can use.
+// listen makes a socket for its owner only.
 func listen(path string) (*os.File, error) {
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf("socket path %s has %d bytes, at most %d are possible: set RACKLESS_RUN to a shorter "+
@@ -198,27 +194,26 @@ func listen(path string) (*os.File, error) {
 
 func (c *Child) log() string { return filepath.Join(c.machine.Dir, FileLog) }
 
-// died returns the error of a QEMU that ended by itself. It includes the last lines of the log, which may be removed
-// with the directory.
+// died includes the last lines of the log, which may be removed with the directory.
 func (c *Child) died() error {
 	<-c.exited
 	return fmt.Errorf("QEMU for %s ended (%v); its last words: %s", c.machine.Name, c.state, LastLines(c.log()))
 }
 
-// Kill ends the child and waits for it.
+// Kill also waits.
 func (c *Child) Kill() {
-	// An error means that it has already ended; exited is closed anyway.
+	// It may have ended; exited is closed anyway.
 	_ = c.Process.Signal(syscall.SIGKILL)
 	<-c.exited
 }
 
-// Wait waits until the machine ends by itself. An exit status other than 0 is an error.
+// Wait returns an error for an exit status other than 0.
 func (c *Child) Wait(ctx context.Context) error {
 	select {
 	case <-c.exited:
 	case <-ctx.Done():
 		select {
-		case <-c.exited: // its end may be the reason for the end of ctx; see Bind
+		case <-c.exited: // may be the reason; see Bind
 		default:
 			return context.Cause(ctx)
 		}
@@ -229,7 +224,7 @@ func (c *Child) Wait(ctx context.Context) error {
 	return c.died()
 }
 
-// Bind returns a context that also ends, with the reason, when the child ends.
+// Bind's context also ends, with the reason, when the child does.
 func (c *Child) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -242,8 +237,7 @@ func (c *Child) Bind(ctx context.Context) (context.Context, context.CancelFunc) 
 	return ctx, func() { cancel(nil) }
 }
 
-// Explain replaces a communication error by its cause: QEMU's end, which is noticed slightly later than the broken
-// connection, or the end of ctx.
+// Explain replaces a communication error by QEMU's end, which is noticed slightly later, or the end of ctx.
 func (c *Child) Explain(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -259,10 +253,10 @@ func (c *Child) Explain(ctx context.Context, err error) error {
 	return err
 }
 
-// Escape escapes a value for QEMU's comma-separated options, by doubling commas.
+// Escape doubles commas, for QEMU's options.
 func Escape(v string) string { return strings.ReplaceAll(v, ",", ",,") }
 
-// OnOff formats a boolean for QEMU's options.
+// OnOff is for QEMU's options.
 func OnOff(b bool) string {
 	if b {
 		return "on"

@@ -97,7 +97,7 @@ func TestABoundMachineEndsWithItsStarter(t *testing.T) {
 	}
 }
 
-// standInStarter starts a machine that is bound to it, and exits.
+// standInStarter starts a bound machine, and exits.
 func standInStarter(dir string) error {
 	self, err := os.Executable()
 	if err != nil {

@@ -20,17 +20,17 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// templateFormat is increased if templates made by an older rackless must not be used.
+// templateFormat is increased if older templates must not be used.
 const templateFormat = 4
 
-// Files in a template's directory, in addition to its memory and disk.
+// In addition to memory and disk.
 const (
 	fileManifest = "template.json"
 	fileState    = "state"
 )
 
-// A Template is a machine that was booted once and stopped, on disk: its memory as files that clones map, the state
-// of its devices, and its disk at that time. Its JSON form is the manifest.
+// A Template is a machine that was booted once and stopped: its memory as files that clones map, the state of its
+// devices, and its disk. Its JSON form is the manifest.
 type Template struct {
 	Format      int       `json:"format"`
 	Key         string    `json:"key"`
@@ -47,12 +47,12 @@ type Template struct {
 	StateSHA256 string    `json:"state_sha256"`
 
 	Dir   string `json:"-"`
-	state []byte // QEMU's migration stream, a few MB
+	state []byte // a migration stream, a few MB
 }
 
-// A Stamp identifies the contents of a file that is too large to hash each time. Size and time reveal truncation and
-// writes, and the amount of data reveals holes left by a crash of the machine. The number of allocated blocks is
-// unsuitable: while ext4 writes a file to disk, it briefly counts some MiB as neither reserved nor allocated.
+// A Stamp identifies a file too large to hash each time. Size and time reveal truncation and writes, the amount of data
+// holes left by a crash. While ext4 writes a file to disk, some MiB briefly count as neither reserved nor allocated, so
+// allocated blocks are unsuitable.
 type Stamp struct {
 	Name     string `json:"name"`
 	Size     int64  `json:"size"`
@@ -60,7 +60,7 @@ type Stamp struct {
 	Data     int64  `json:"data"`     // bytes that are not holes
 }
 
-// StampOf returns the stamp of a file.
+// StampOf reads a file's stamp.
 func StampOf(path string) (Stamp, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -78,22 +78,21 @@ func StampOf(path string) (Stamp, error) {
 	})
 }
 
-// Key returns the key of a machine's template. It is a hash of everything visible to the guest (parts and the host's
-// CPU) and of the template format.
+// Key hashes everything visible to the guest: parts and the host's CPU.
 func Key(parts ...string) string {
 	parts = append(parts, fmt.Sprint(templateFormat), hostCPU())
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return hex.EncodeToString(sum[:8])
 }
 
-// hostCPU returns the properties of the host's CPU that a template depends on. Under KVM the guest sees the CPU;
-// under TCG the TSC is the host's, and the template's kernel has measured its frequency.
+// hostCPU is seen by guests under KVM; under TCG the TSC is the host's, whose frequency the template's kernel has
+// measured.
 func hostCPU() string {
 	b, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
 		return ""
 	}
-	first, _, _ := strings.Cut(string(b), "\n\n") // all processors are like the first
+	first, _, _ := strings.Cut(string(b), "\n\n") // all are like the first
 	var keep []string
 	for line := range strings.Lines(first) {
 		switch k, _, _ := strings.Cut(line, "\t"); k {
@@ -105,33 +104,31 @@ func hostCPU() string {
 	return strings.Join(keep, "")
 }
 
-// MemoryFile returns the value of QEMU's option -object for memory in a file. With share, the machine writes to the
-// file, as a template does; without, its writes are private.
+// MemoryFile is for QEMU's -object. With share, the machine writes to the file, as a template does.
 func MemoryFile(id string, bytes int64, path string, share bool) string {
 	return fmt.Sprintf("memory-backend-file,id=%s,size=%d,mem-path=%s,share=%s", id, bytes, Escape(path), OnOff(share))
 }
 
-// A Boot describes how to make the machine of a template.
+// A Boot makes a template's machine.
 type Boot struct {
-	// Machine returns the machine for a directory, with its memory in shared files there.
+	// Machine has its memory in shared files in dir.
 	Machine func(ctx context.Context, dir string) (Machine, error)
 	// Settle returns when the guest has no work left that every clone would repeat. release is called after the state
-	// is saved, because a guest that reacts to a closed connection (its agent polls ten times a second) should not be
-	// the state of clones.
+	// is saved, because the guest would react to a closed connection (its agent polls ten times a second).
 	Settle func(ctx context.Context, dir string) (release func(), err error)
-	// Frozen, if not nil, is called with the QMP connection when the machine has stopped and its state is saved.
+	// Frozen, if set, is called when the machine has stopped and its state is saved.
 	Frozen func(ctx context.Context, dir string, q *qapi.Conn) error
-	Files  []string // memory, disk and Frozen's files, in the directory
-	// Holes turns pages of zeros in Files into holes, for clones that copy only data.
+	Files  []string // memory, disk and Frozen's
+	// Holes turns zero pages in Files into holes, for clones that copy only data.
 	Holes bool
 	Limit time.Duration
 }
 
-// Make boots a machine, stops it once its guest has settled, and saves it as template t, whose manifest fields the
-// caller has set. It must be called by the make function of [Cache.Ensure].
+// Make boots a machine, stops it once its guest has settled, and saves it as t, whose manifest fields the caller has
+// set. Call it in the make function of [Cache.Ensure].
 func (c Cache) Make(ctx context.Context, t Template, b Boot) (_ *Template, err error) {
 	work := filepath.Join(c.Dir, workPrefix+t.Key)
-	if err := os.RemoveAll(work); err != nil { // left by a dead process, because this one has the lock
+	if err := os.RemoveAll(work); err != nil { // left by a dead process
 		return nil, err
 	}
 	if err := os.Mkdir(work, 0o700); err != nil {
@@ -154,7 +151,7 @@ func (c Cache) Make(ctx context.Context, t Template, b Boot) (_ *Template, err e
 	ctx, cancel := context.WithTimeoutCause(ctx, b.Limit, fmt.Errorf("the template did not boot within %v", b.Limit))
 	defer cancel()
 	defer func() {
-		if err != nil && !errors.Is(err, ErrClock) { // the console log is removed with the directory
+		if err != nil && !errors.Is(err, ErrClock) { // the log goes with the directory
 			err = fmt.Errorf("%w; its console ended: %s", err, LastLines(filepath.Join(work, FileConsole)))
 		}
 	}()
@@ -163,7 +160,7 @@ func (c Cache) Make(ctx context.Context, t Template, b Boot) (_ *Template, err e
 	}
 	t.BootSeconds = time.Since(began).Seconds()
 	child.Kill()
-	// Sockets and log belong to the stopped machine; clones have their own.
+	// Clones have their own sockets and log.
 	for _, f := range append(m.Sockets, FileLog) {
 		if err := os.Remove(filepath.Join(work, f)); err != nil {
 			return nil, err
@@ -180,19 +177,17 @@ func (c Cache) Make(ctx context.Context, t Template, b Boot) (_ *Template, err e
 	if err := t.write(work, b.Files); err != nil {
 		return nil, err
 	}
-	// Overlays name their base by its absolute path, so the template's disk may be moved.
+	// Overlays name their base by its absolute path, so the disk may be moved.
 	t.Dir = filepath.Join(c.Dir, t.Key)
 	if err := os.RemoveAll(t.Dir); err != nil {
 		return nil, err
 	}
-	// The rename does not flush the memory files, of some GiB, to disk; Cache.open detects files damaged by a power
-	// cut.
+	// Memory files, of some GiB, are not flushed; Cache.open detects damage by a power cut.
 	return &t, os.Rename(work, t.Dir)
 }
 
-// freeze waits until the guest has settled, and returns the state of the machine's devices. Then the machine is
-// stopped, its memory is in its files, and its disk is complete.
-// maxState limits the state of a machine's devices, which is 0.4 MB of a node.
+// freeze returns the devices' state of a settled guest. Then the machine is stopped, with complete memory files and
+// disk. maxState is far above a node's 0.4 MB.
 const maxState = 256 << 20
 
 func (b Boot) freeze(ctx context.Context, dir string) ([]byte, error) {
@@ -228,8 +223,7 @@ func (b Boot) freeze(ctx context.Context, dir string) ([]byte, error) {
 		}
 		got <- err
 	}()
-	// The machine is not stopped first: migration stops it at its end and records that it was running, so that clones
-	// run by themselves.
+	// Not stopped first: migration stops it and records that it was running, so that clones run by themselves.
 	err = q.Call(ctx, "migrate", map[string]any{"uri": "unix:" + path}, nil)
 	if err == nil {
 		err = awaitMigration(ctx, q)
@@ -251,14 +245,14 @@ func makeHoles(path string) error {
 	defer f.Close()
 	const page = 4096
 	buf, zeros := make([]byte, 1<<20), make([]byte, page)
-	free, empty := int64(0), int64(0) // offset and length of the growing hole
+	free, empty := int64(0), int64(0) // of the growing hole
 	punch := func() error {
 		if empty == 0 {
 			return nil
 		}
 		err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, free, empty)
 		empty = 0
-		if errors.Is(err, unix.EOPNOTSUPP) { // no hole support: the file stays unchanged
+		if errors.Is(err, unix.EOPNOTSUPP) { // no hole support
 			return nil
 		}
 		return err
@@ -287,7 +281,7 @@ func makeHoles(path string) error {
 	}
 }
 
-// write writes the state and the manifest of a template, whose other files are in dir.
+// write adds state and manifest to the files in dir.
 func (t *Template) write(dir string, files []string) error {
 	for _, f := range files {
 		s, err := StampOf(filepath.Join(dir, f))
@@ -306,12 +300,11 @@ func (t *Template) write(dir string, files []string) error {
 		os.WriteFile(filepath.Join(dir, fileManifest), b, 0o600))
 }
 
-// ignoreShared leaves the shared memory files out of the migration stream, and makes progress visible as events.
+// ignoreShared leaves shared memory out of the migration, and makes progress visible as events.
 var ignoreShared = map[string]any{"capabilities": []map[string]any{
 	{"capability": "x-ignore-shared", "state": true}, {"capability": "events", "state": true},
 }}
 
-// awaitMigration returns when a started migration, to or from this QEMU, is complete.
 func awaitMigration(ctx context.Context, q *qapi.Conn) error {
 	for {
 		e, err := q.WaitEvent(ctx, "MIGRATION")
@@ -339,14 +332,13 @@ func awaitMigration(ctx context.Context, q *qapi.Conn) error {
 	}
 }
 
-// pipe returns the read end of a pipe with the state. Only some versions of QEMU accept migration from a plain file
-// by descriptor.
+// pipe returns the state in a pipe: only some versions of QEMU accept migration from a plain file by descriptor.
 func (t *Template) pipe() (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	// If QEMU dies, the write fails, and the caller notices the death itself.
+	// If QEMU dies, the caller notices.
 	go func() {
 		defer w.Close()
 		_, _ = w.Write(t.state)
@@ -354,10 +346,10 @@ func (t *Template) pipe() (*os.File, error) {
 	return r, nil
 }
 
-// resumeLimit limits the time until a clone's QEMU has loaded the template's state; normally it takes 0.1 s.
+// resumeLimit is for loading the state, normally 0.1 s.
 const resumeLimit = 60 * time.Second
 
-// Resume continues a machine that was started from a template.
+// Resume continues a machine from its template.
 func (c *Child) Resume(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, resumeLimit,
 		fmt.Errorf("QEMU for %s did not resume within %v", c.machine.Name, resumeLimit))
@@ -376,8 +368,7 @@ func (c *Child) Resume(ctx context.Context) error {
 		nil); err != nil {
 		return err
 	}
-	// The answer only means that migration has started. If QEMU cannot load the state, it prints the reason and
-	// exits.
+	// The answer only means a start. If QEMU cannot load the state, it prints the reason and exits.
 	if err := awaitMigration(ctx, q); err != nil || c.machine.Restore == nil {
 		return err
 	}

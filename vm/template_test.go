@@ -20,8 +20,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// standInQEMU simulates a QEMU that is saved or resumed, as far as this package sees it; QMP is its first socket. If
-// its first argument is not empty, it prints it and exits at once.
+// standInQEMU is a QEMU that is saved or resumed, with QMP as its first socket. It prints its first argument, if any,
+// and exits at once.
 func standInQEMU(args []string) {
 	if args[0] != "" {
 		fmt.Fprintln(os.Stderr, args[0])
@@ -90,8 +90,7 @@ func takeState(uri string) error {
 	return err
 }
 
-// Both shapes of machines become templates in the same way: a node with one memory file, and a host with several and
-// a disk.
+// A node has one memory file, a host several and a disk.
 var shapes = []struct {
 	name    string
 	sockets Sockets
@@ -101,7 +100,6 @@ var shapes = []struct {
 	{"host", Sockets{SocketQMP, SocketAgent, "serial.sock", SocketConsole}, []string{"ram0", "ram1", "disk.qcow2"}},
 }
 
-// shortDir returns a directory with a short path, for sockets.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rlv")
@@ -234,8 +232,7 @@ func TestAStateThatQEMURefusesIsItsError(t *testing.T) {
 	}
 }
 
-// A file that the kernel is just writing to disk counts as intact. On file systems without delayed writes, such as
-// tmpfs, the test proves nothing.
+// On file systems without delayed writes, such as tmpfs, the test proves nothing.
 func TestFilesOnTheirWayToTheDiskAreWhole(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ram")
@@ -271,7 +268,6 @@ func TestFilesOnTheirWayToTheDiskAreWhole(t *testing.T) {
 	}
 }
 
-// A template is used only if all its files are unchanged.
 func TestDamagedTemplatesAreNotUsed(t *testing.T) {
 	for _, s := range shapes {
 		dir := t.TempDir()
@@ -319,7 +315,7 @@ func TestDamagedTemplatesAreNotUsed(t *testing.T) {
 					t.Fatal(err)
 				}
 				tt.change(t, path)
-				if !strings.HasSuffix(name, "written to") { // restore the time, so that only other changes are noticed
+				if !strings.HasSuffix(name, "written to") { // for other changes only
 					err := os.Chtimes(path, time.Time{}, fi.ModTime())
 					if err != nil && !errors.Is(err, os.ErrNotExist) {
 						t.Fatal(err)
@@ -366,7 +362,7 @@ func TestListAndRemove(t *testing.T) {
 	}
 	put(t, c.Dir, "ee", shapes[0].files, templateFormat-1)
 	flip(t, filepath.Join(c.Dir, "cc", fileState))
-	for _, dir := range []string{"dd", ".t123"} { // one without a manifest, and one in progress
+	for _, dir := range []string{"dd", ".t123"} { // without a manifest, and in progress
 		if err := os.Mkdir(filepath.Join(c.Dir, dir), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -567,7 +563,7 @@ func touch(t *testing.T, path string) {
 	}
 }
 
-// hollow simulates a file that was not on disk yet when the host crashed: the size remains, without data.
+// hollow is a file that was not on disk yet at a crash: its size remains, without data.
 func hollow(t *testing.T, path string) {
 	t.Helper()
 	fi, err := os.Stat(path)
@@ -581,7 +577,6 @@ func hollow(t *testing.T, path string) {
 	}
 }
 
-// Pages of zeros become holes, and the contents stay equal.
 func TestHoles(t *testing.T) {
 	const size = 3<<20 + 4096
 	path := filepath.Join(t.TempDir(), "ram")

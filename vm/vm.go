@@ -1,7 +1,5 @@
-// Package vm runs one QEMU process, for any kind of machine. It starts the process, reads its state, and finds it
-// from another process.
-//
-// Packages for labs and hosts define the machines; this package knows nothing of them.
+// Package vm runs one QEMU process, for any kind of machine, and finds it from another process. It knows nothing of
+// labs and hosts.
 package vm
 
 import (
@@ -19,7 +17,7 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// State is the state of a machine.
+// State is a machine's.
 type State string
 
 // Distinguishable states.
@@ -29,8 +27,7 @@ const (
 	Dead    State = "dead" // the process does not exist
 )
 
-// QueryState asks the QEMU of the machine in dir for its state. If it is alive but does not answer within a second,
-// it counts as running, because it is busy, not dead.
+// QueryState asks QEMU. If it is alive but does not answer within a second, it counts as running: busy, not dead.
 func QueryState(ctx context.Context, p Process, dir string) (State, error) {
 	if !p.Alive() {
 		return Dead, nil
@@ -59,28 +56,26 @@ func QueryState(ctx context.Context, p Process, dir string) (State, error) {
 	return Paused, nil
 }
 
-// Strays returns all QEMUs that have a log below dir, also those without a state file, which a killed rackless may
-// have left.
+// Strays returns all QEMUs with a log below dir, also without a state file, which a killed rackless may have left.
 func Strays(dir string) ([]Process, error) {
-	// Every machine logs its serial port into its directory. The option's name before the path excludes directories
-	// that only end like this one.
+	// The serial port's log. The option's name excludes directories that only end like this one.
 	return ProcessesUsing("qemu-system", ",logfile="+Escape(dir)+"/")
 }
 
-// clockWait limits the time that a booted template may take to choose a clock. On an idle core Linux does so 2 to 3 s
-// after its start, about when the agent answers.
+// clockWait is for choosing a clock: on an idle core Linux does so 2 to 3 s after its start, about when the agent
+// answers.
 const clockWait = 20 * time.Second
 
 const clocksourceFile = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 
-// ErrClock marks a template whose kernel did not measure its TSC reliably.
+// ErrClock means that a template's TSC was not measured reliably.
 var ErrClock = errors.New("the template's kernel could not measure its clock")
 
-// TrustTSC reports whether templates are told not to doubt their TSC. Under TCG the TSC is the host's, and as stable.
-// But a guest compares it with a timer that it reads through QEMU, and considers it unstable if the machine gives the
-// guest no time between the two readings: 5 of 6 boots beside six busy loops on 2 cores did. Then the guest falls
-// back to the ACPI timer, which costs an exit per reading, and perftest, which compares the two for 0.2 s before it
-// measures, refuses most runs. The choice is made in the template and applies to every clone.
+// TrustTSC reports whether templates are told not to doubt their TSC. Under TCG it is the host's, and as stable. But a
+// guest compares it with a timer that it reads through QEMU, and considers it unstable if the machine gives no time
+// between two readings: 5 of 6 boots beside six busy loops on 2 cores did. Then it falls back to the ACPI timer, which
+// costs an exit per reading, and perftest, which compares the two for 0.2 s before it measures, refuses most runs. The
+// template's choice applies to every clone.
 //
 // Under KVM guests use KVM's clock.
 func TrustTSC(accel string) bool {
@@ -93,16 +88,16 @@ func TrustTSC(accel string) bool {
 	}
 	switch strings.TrimSpace(string(b)) {
 	case "tsc", "kvm-clock", "hyperv_clocksource_tsc_page":
-		// all are based on a TSC that the host's kernel, or the one below it, considers stable
+		// all based on a TSC that a kernel considers stable
 		return true
 	}
 	return false
 }
 
-// AwaitClock waits until a guest's kernel has measured its TSC against the ACPI timer for a second. The kernel's
-// first measurement, of some milliseconds, can be far off if the guest was interrupted (544 MHz of 2300 were seen).
-// Then the kernel drops the second one silently, without its usual message, and the guest's time is wrong: AwaitClock
-// returns [ErrClock]. Otherwise the time is right to some parts in a million.
+// AwaitClock waits until a guest's kernel has measured its TSC against the ACPI timer for a second. The first
+// measurement, of some milliseconds, can be far off if the guest was interrupted (544 MHz of 2300 were seen). Then the
+// kernel drops the second one silently, and AwaitClock returns [ErrClock]. Otherwise the time is right to some parts in
+// a million.
 func AwaitClock(ctx context.Context, a *guest.Agent) error {
 	for began := time.Now(); ; {
 		source, err := a.Output(ctx, "cat", clocksourceFile)

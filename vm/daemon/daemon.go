@@ -1,5 +1,5 @@
-// Package daemon runs the parts of rackless that outlive the command that starts them. A daemon is this program
-// again, as a separate process that serves a unix socket.
+// Package daemon runs the parts of rackless that outlive the command that starts them, as separate processes of the
+// same program that serve unix sockets.
 package daemon
 
 import (
@@ -19,16 +19,16 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// Ready is the line that a daemon prints when it is ready for use.
+// Ready is the line that a daemon prints when it is ready.
 const Ready = "ready"
 
-// startLimit limits the start of a daemon, which normally takes milliseconds.
+// startLimit is generous: a start normally takes milliseconds.
 const startLimit = 20 * time.Second
 
 const envDaemon = "RACKLESS_DAEMON"
 
-// Start starts this program with args as a daemon, and returns when it has printed Ready. Errors name the daemon by
-// what, and its standard error is appended to the file log.
+// Start runs this program with args as a daemon until it has printed Ready. Errors name it by what; its standard error
+// is appended to the file log.
 func Start(ctx context.Context, what, log string, args ...string) (vm.Process, error) {
 	if os.Getenv(envDaemon) != "" {
 		// A program that uses this package without a daemon command would start itself endlessly.
@@ -37,7 +37,7 @@ func Start(ctx context.Context, what, log string, args ...string) (vm.Process, e
 	}
 	p, err := start(ctx, log, args)
 	if err != nil {
-		said, _ := vm.ReadEnd(log, 64<<10) // if the log is unreadable, the message is only shorter
+		said, _ := vm.ReadEnd(log, 64<<10)
 		return p, fmt.Errorf("start %s: %w; its log %s: %s", what, err, log, strings.TrimSpace(string(said)))
 	}
 	return p, nil
@@ -55,10 +55,10 @@ func start(ctx context.Context, log string, args []string) (p vm.Process, err er
 	defer logFile.Close()
 	trace.Runs("", append([]string{self}, args...))
 	cmd := exec.Command(self, args...)
-	cmd.Args[0] = os.Args[0] // the user's name for the program; test binaries also select their role by it
+	cmd.Args[0] = os.Args[0] // test binaries also select their role by it
 	cmd.Dir, cmd.Env = "/", append(os.Environ(), envDaemon+"=1")
 	cmd.Stderr = logFile
-	// A separate session, so that Ctrl-C in the starting terminal does not reach the daemon.
+	// Ctrl-C in the starting terminal does not reach another session.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -91,9 +91,9 @@ func start(ctx context.Context, log string, args []string) (p vm.Process, err er
 	return p, cmd.Process.Release()
 }
 
-// Listen makes a unix socket for its owner only, and replaces one left by a killed daemon.
+// Listen makes a unix socket for its owner only, replacing one left by a killed daemon.
 func Listen(path string) (net.Listener, error) {
-	// The caller knows that no daemon is alive: it ended the daemon or found none.
+	// The caller knows that no daemon is alive.
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
@@ -107,8 +107,8 @@ func Listen(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// Serve calls handle concurrently for each connection that l accepts, until ctx is done. Then it closes the listener
-// and the connections, and waits for all handlers.
+// Serve calls handle concurrently for each connection until ctx is done. Then it closes everything and waits for the
+// handlers.
 func Serve(ctx context.Context, l net.Listener, handle func(net.Conn)) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()

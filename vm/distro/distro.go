@@ -13,11 +13,11 @@ import (
 type System struct {
 	ID       string   // "debian", "fedora", "opensuse-leap"
 	Like     []string // IDs of the systems it derives from, nearest first
-	Codename string   // of its release, such as "bookworm"; often empty
+	Codename string   // such as "bookworm"; often empty
 	Name     string   // for people
 }
 
-// Of returns the system with the given root. If it has no readable os-release, the ID is empty.
+// Of returns the system with the given root. Without a readable os-release, the ID is empty.
 func Of(root fs.FS) System {
 	for _, name := range []string{"etc/os-release", "usr/lib/os-release"} {
 		if b, err := fs.ReadFile(root, name); err == nil {
@@ -39,7 +39,6 @@ func Parse(osRelease string) System {
 		Name: cmp.Or(values["PRETTY_NAME"], values["NAME"], values["ID"], "an unknown system")}
 }
 
-// unquote removes shell quotes around a whole value.
 func unquote(v string) string {
 	if s, err := strconv.Unquote(v); err == nil && v[0] == '"' {
 		return s
@@ -47,17 +46,16 @@ func unquote(v string) string {
 	return strings.Trim(v, `"'`)
 }
 
-// Debian reports whether the system is Debian itself, with Debian's own packages.
+// Debian reports whether the system is Debian itself.
 func (s System) Debian() bool { return s.ID == "debian" }
 
-// A manager installs packages. names maps Debian's package names to the system's if they differ; "" means that the
-// system has no such package.
+// A manager installs packages. names maps Debian's package names to the system's if they differ; "" means none.
 type manager struct {
 	command string
 	names   map[string]string
 }
 
-// managers maps the ID of a system, or of one it is like, to its package manager.
+// managers is by the ID of a system, or of one it is like.
 var managers = map[string]manager{
 	"debian": {"apt-get install --no-install-recommends", nil},
 	"fedora": {"dnf install", map[string]string{"libvirt-daemon-system": "libvirt-daemon-kvm",
@@ -73,8 +71,7 @@ var managers = map[string]manager{
 		"qemu-system-x86": "qemu-system-x86_64", "qemu-system-arm": "qemu-system-aarch64"}},
 }
 
-// Install returns the command that installs packages, given by their Debian names, or "" if the system or a package
-// is unknown.
+// Install returns the command that installs packages, given by their Debian names, or "" if one is unknown.
 func (s System) Install(debian ...string) string {
 	for _, id := range append([]string{s.ID}, s.Like...) {
 		m, ok := managers[id]

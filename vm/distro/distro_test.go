@@ -7,7 +7,6 @@ import (
 	"testing/fstest"
 )
 
-// The files come from real systems; testdata/PROVENANCE.tsv lists their sources.
 func TestEachSystemHasItsCommands(t *testing.T) {
 	t.Parallel()
 	for file, want := range map[string]struct{ name, qemu, libvirt string }{

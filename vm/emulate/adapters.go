@@ -14,21 +14,19 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// The ConnectX adapters of a host are emulated outside its QEMU. A kept host has a daemon for them, which outlives
-// power cuts; for any other host, the process that owns the host emulates them.
-//
-// A template has no adapters, only the ports that they plug into, because it cannot contain their state. A clone
-// looks for its adapters after it has resumed.
+// A kept host has a daemon for its ConnectX adapters, which outlives power cuts; for any other host, its owner emulates
+// them. A template has only their ports, because it cannot contain their state: a clone looks for its adapters after it
+// has resumed.
 
-// functions returns the number of PCI functions of a ConnectX: one physical function per port, then their virtual
-// functions in turn. Function f belongs to port f modulo the number of ports.
+// functions returns the number of PCI functions: a physical one per port, then the virtual ones in turn. Function f
+// belongs to port f modulo the number of ports.
 func (n *NIC) functions() int { return n.Ports * (1 + n.VFs) }
 
-// maxFunctions is the number of functions that a device on a PCI bus can have.
+// maxFunctions is the limit of a device on a PCI bus.
 const maxFunctions = 8
 
 func (p *Profile) connectX(f func(n *NIC, function int)) {
-	if p == nil { // a state of which only the head was read
+	if p == nil {
 		return
 	}
 	for i := range p.NICs {
@@ -40,20 +38,19 @@ func (p *Profile) connectX(f func(n *NIC, function int)) {
 	}
 }
 
-// hasConnectX reports whether the machine has a ConnectX, and so needs a QEMU with vfio-user.
+// hasConnectX also tells whether the machine needs a QEMU with vfio-user.
 func (p *Profile) hasConnectX() bool {
 	has := false
 	p.connectX(func(*NIC, int) { has = true })
 	return has
 }
 
-// adapterSocket returns the socket on which QEMU reaches a function of a ConnectX. QEMU and the emulating process
-// derive it independently.
+// adapterSocket returns the socket on which QEMU reaches a function. QEMU and the emulating process derive it
+// independently.
 func adapterSocket(dir string, n *NIC, function int) string {
 	return filepath.Join(dir, portID(n, function)+".sock")
 }
 
-// fileFirmware is the suffix of the file with a ConnectX's firmware settings.
 const fileFirmware = ".flash"
 
 type adapters struct {
@@ -65,7 +62,7 @@ func newAdapters(dir string, p *Profile, log func(format string, args ...any)) (
 	a := &adapters{server: connectx.NewServer(connectx.Options{Log: log}), end: make(chan struct{})}
 	wires := make(map[string]*wire)
 	var errs []error
-	var firmware *connectx.Firmware // of the card whose functions are being added
+	var firmware *connectx.Firmware
 	ends := make(map[string][]*connectx.Port)
 	cables := make(map[int]*connectx.Cable)
 	p.connectX(func(n *NIC, function int) {
@@ -113,7 +110,7 @@ func newAdapters(dir string, p *Profile, log func(format string, args ...any)) (
 		go a.deliver(added, end.frames)
 	})
 	for _, of := range ends {
-		if len(of) == 2 { // three or more are on a switch, whose ports are up regardless of the others
+		if len(of) == 2 { // three or more are on a switch, whose ports stay up
 			connectx.Join(of[0], of[1])
 		}
 	}
@@ -123,7 +120,7 @@ func newAdapters(dir string, p *Profile, log func(format string, args ...any)) (
 	return a, nil
 }
 
-// A wire joins its ports: two by a cable, more by a switch, which learns the ports of addresses.
+// A wire joins two ports by a cable, more by a switch that learns addresses.
 type wire struct {
 	mu   sync.Mutex
 	ends []*wireEnd
@@ -137,25 +134,23 @@ type wireEnd struct {
 	swept     time.Time // last search for aged ones
 }
 
-// A station is the port on which an address was last seen.
 type station struct {
 	end  *wireEnd
 	seen time.Time
 }
 
-// Limits of a wire. Those of addresses are the ones of the switch of a lab, see package fabric.
+// The limits of addresses are the ones of a lab's switch, see package fabric.
 const (
-	wireFrames    = 4096 // frames queued for a port; further frames are dropped
-	wireAddresses = 1024 // learned addresses of a port; frames to others are flooded
+	wireFrames    = 4096 // queued for a port; further ones are dropped
+	wireAddresses = 1024 // learned of a port; frames to others are flooded
 	wireAgeing    = 300 * time.Second
-	wireSweep     = time.Second // between two searches for aged addresses of a port
+	wireSweep     = time.Second // between two searches for aged addresses
 
-	// wireHold is the time for which a port keeps an address that it has used. Without it, a guest would get the frames
-	// of another by one frame with its address.
+	// wireHold is the time for which a port keeps an address that it has used, so that a guest cannot take another's
+	// frames by one frame with its address.
 	wireHold = 3 * time.Second
 )
 
-// plug adds a port of a card.
 func (w *wire) plug(card string) *wireEnd {
 	e := &wireEnd{card: card, frames: make(chan []byte, wireFrames)}
 	w.mu.Lock()
@@ -164,7 +159,7 @@ func (w *wire) plug(card string) *wireEnd {
 	return e
 }
 
-// send sends a frame from a port. The frame is valid only during the call.
+// send sends a frame, which is valid only during the call.
 func (w *wire) send(from *wireEnd, frame []byte) {
 	if len(frame) < 14 || macControl(frame) {
 		return
@@ -189,7 +184,7 @@ func (w *wire) send(from *wireEnd, frame []byte) {
 	}
 }
 
-// macControl reports whether a frame is for the other end of a cable only, such as a pause, which no switch forwards.
+// macControl reports whether a frame is for the other end of a cable only, such as a pause.
 func macControl(frame []byte) bool {
 	at := 12
 	for at+6 <= len(frame) && (frame[at] == 0x81 && frame[at+1] == 0 || frame[at] == 0x88 && frame[at+1] == 0xa8) {
@@ -198,7 +193,7 @@ func macControl(frame []byte) bool {
 	return frame[at] == 0x88 && frame[at+1] == 0x08
 }
 
-// learn records that an address is behind a port, unless a port of another card has just used it.
+// learn records an address of a port, unless a port of another card has just used it.
 func (w *wire) learn(address [6]byte, from *wireEnd, now time.Time) {
 	if address[0]&1 != 0 || address == [6]byte{} { // no station's
 		return
@@ -220,7 +215,7 @@ func (w *wire) learn(address [6]byte, from *wireEnd, now time.Time) {
 	from.addresses++
 }
 
-// sweep removes the aged addresses of a port, and reports whether there is room then.
+// sweep removes aged addresses, and reports whether there is room then.
 func (w *wire) sweep(e *wireEnd, now time.Time) bool {
 	if now.Sub(e.swept) < wireSweep {
 		return false
@@ -235,8 +230,8 @@ func (w *wire) sweep(e *wireEnd, now time.Time) bool {
 	return e.addresses < wireAddresses
 }
 
-// deliver hands frames to a port until the adapters end. The sender does not call the receiving port itself: a chain
-// of replies would never end.
+// deliver hands frames to a port. The sender does not call the receiving port itself: a chain of replies would never
+// end.
 func (a *adapters) deliver(port *connectx.Port, frames <-chan []byte) {
 	for {
 		select {
@@ -253,7 +248,6 @@ func (a *adapters) close() error {
 	return a.server.Close()
 }
 
-// serveAdapters ensures that the host's adapters are emulated, by a daemon if the host is kept.
 func (h *Host) serveAdapters(ctx context.Context) (err error) {
 	if h.Keep {
 		conn, err := net.Dial("unix", h.path(agentsSocket))
@@ -268,7 +262,7 @@ func (h *Host) serveAdapters(ctx context.Context) (err error) {
 	return err
 }
 
-// findAdapters makes a clone detect its adapters, which its template did not have, and load their drivers.
+// findAdapters makes a clone detect its adapters, which its template did not have.
 func (h *Host) findAdapters(ctx context.Context) error {
 	return h.run(ctx, "sh", "-c", "echo 1 >/sys/bus/pci/rescan && "+
 		"{ ! command -v udevadm >/dev/null || udevadm settle --timeout=120; }")

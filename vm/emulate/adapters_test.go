@@ -11,7 +11,6 @@ import (
 
 func newWire() *wire { return &wire{at: make(map[[6]byte]*station)} }
 
-// Two ports are connected by a cable. Three are on a switch, which learns addresses.
 func TestWires(t *testing.T) {
 	t.Parallel()
 	type frame struct {
@@ -29,7 +28,7 @@ func TestWires(t *testing.T) {
 			{from: 0, to: 1, source: 0, got: []int{1, 2}},    // 1 is unknown
 			{from: 1, to: 0, source: 1, got: []int{0}},       // 0 has been seen
 			{from: 0, to: 0xff, source: 0, got: []int{1, 2}}, // broadcast
-			{from: 0, to: 1, source: 0xff, got: []int{1}},    // a broadcast address is never learned
+			{from: 0, to: 1, source: 0xff, got: []int{1}},
 			{from: 0, to: 0xff, source: 0, got: []int{1, 2}},
 		}},
 		"a station that moves to another card has been silent": {[]string{"a", "b", "c"}, []frame{
@@ -124,7 +123,6 @@ func TestAWireHoldsSoMuchAndNoMore(t *testing.T) {
 	})
 }
 
-// A pause is for the other end of a cable: it stops the transmitter there, whatever address it has.
 func TestAWireForwardsNoMACControl(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -11,34 +11,31 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// agentPort is the name by which qemu-ga finds its virtio-serial port.
+// agentPort is the name that qemu-ga looks for.
 const agentPort = "org.qemu.guest_agent.0"
 
 const agentChardev = "ga"
 
 // amdModel is qemu64, the cheapest emulation, presented as an AMD processor:
-//   - With svm and npt the host has its own KVM, so that its guests are translated once instead of
-//     twice. Guests translated by the host's QEMU were not up after nine minutes; under KVM two of them
-//     took 106 s (examples/epyc-lab.yaml). QEMU emulates no VMX.
+//   - svm and npt give the host its own KVM, so that its guests are translated once instead of twice: under
+//     KVM two of them took 106 s (examples/epyc-lab.yaml), without it more than nine minutes. QEMU emulates
+//     no VMX.
 //   - On AMD processors Linux needs topoext to see threads and shared L3 caches, and invtsc to trust the
-//     TSC. QEMU emulates no instruction for either, and need not: both only describe the machine.
-//     x-force-features keeps them on.
+//     TSC. QEMU does not offer them, but they only describe the machine: x-force-features keeps them on.
 //   - arat says that timers continue in idle CPUs, which is true here.
-//   - With x2apic a CPU accesses its APIC by registers instead of memory. With a thread for each CPU,
-//     QEMU 10.0.2 lost ends of interrupts that were written to memory while another CPU mapped a
-//     device. The CPU then stayed halted forever, with its timer's interrupt in service (seen with
-//     "info lapic").
+//   - With x2apic a CPU accesses its APIC by registers. With a thread for each CPU, QEMU 10.0.2 lost ends
+//     of interrupts that were written to memory while another CPU mapped a device; the CPU then stayed
+//     halted forever, with its timer's interrupt in service (see "info lapic").
 const amdModel = "qemu64,xlevel=0x8000001e,vendor=AuthenticAMD,family=23,model=1,stepping=2,model-id=QEMU virtual " +
 	"AMD CPU,x-force-features=on,topoext=on,invtsc=on,svm=on,npt=on,+arat,+x2apic"
 
-// intelModel is qemu64 as an Intel processor: Linux reads its threads from leaf 0xb, and its shared L3 from leaf 4.
-// Its hosts have no KVM.
+// intelModel is qemu64 as an Intel processor: Linux reads its threads from leaf 0xb, and its shared L3 from leaf 4. It
+// has no KVM.
 const intelModel = "qemu64,vendor=GenuineIntel,level=0xb,+arat,+x2apic"
 
-// cpuModel returns amdModel unless the firmware could not place the devices. SeaBIOS 1.16 assumes that an AMD CPU has
-// 40 address bits, and then reserves 512 MiB at each port with a NIC if the machine has memory above 4 GiB. If the
-// port belongs to a switch, beside a GPU with a 32-bit BAR, the reservation must fit below 4 GiB. It does not, and
-// SeaBIOS halts with "PCI: out of 32bit address space".
+// cpuModel avoids amdModel if SeaBIOS could not place the devices. SeaBIOS 1.16 assumes that an AMD CPU has 40 address
+// bits, and reserves 512 MiB at each port with a NIC if there is memory above 4 GiB. On a switch, beside a GPU with a
+// 32-bit BAR, the reservation must fit below 4 GiB, and SeaBIOS halts with "PCI: out of 32bit address space".
 func cpuModel(p *Profile) string {
 	if len(p.Switches) > 0 && p.Memory() >= memoryBelow4G {
 		return intelModel
@@ -46,24 +43,23 @@ func cpuModel(p *Profile) string {
 	return amdModel
 }
 
-// memoryBelow4G is the memory that q35 can place below 4 GiB. If a machine has more, a part is above.
+// memoryBelow4G is the most that q35 can place below 4 GiB.
 const memoryBelow4G = 0xb000_0000
 
 type machine struct {
-	name    string // of the host, for process lists
+	name    string // for process lists
 	dir     string // for its sockets and logs
 	profile *Profile
 	qemu    vm.Emulator
 	accel   string // "kvm" or "tcg"
 	boot    Boot
 	disk    string // overlay of the root disk
-	tools   string // image of the second disk; "" for none
+	tools   string
 	ram     ram
-	// adapters is the directory of the ConnectX adapters' sockets, or "" for the empty ports of a template.
+	// adapters is the directory of the adapters' sockets, or "" for a template's empty ports.
 	adapters string
 }
 
-// socketSerial is the socket of serial port ttyS0; the console is hvc0.
 const socketSerial = "serial.sock"
 
 var sockets = vm.Sockets{vm.SocketQMP, vm.SocketAgent, socketSerial, vm.SocketConsole}
@@ -73,8 +69,7 @@ func (m machine) vm() vm.Machine {
 		Args: m.args()}
 }
 
-// vmWithAdapters is like vm, with the profile's ConnectX adapters, if any. Their server maps the machine's memory, so
-// the memory is a copy of the template's.
+// vmWithAdapters adds the ConnectX adapters, if any. Their server maps the memory, so it is a copy of the template's.
 func (m machine) vmWithAdapters() (vm.Machine, error) {
 	if !m.profile.hasConnectX() {
 		return m.vm(), nil
@@ -100,28 +95,28 @@ func (m machine) vmWithAdapters() (vm.Machine, error) {
 	return v, nil
 }
 
-// ram selects the memory of the NUMA nodes. The zero value means anonymous memory.
+// ram selects the memory of the NUMA nodes. Its zero value means anonymous memory.
 type ram struct {
 	dir   string // with files ram0, ram1 ...
-	share bool   // write to these files (for making a template), or copy on write
-	open  bool   // in open files that other processes map too
+	share bool   // for making a template; otherwise copy on write
+	open  bool
 }
 
 func (r ram) file(node int) string { return filepath.Join(r.dir, fmt.Sprintf("ram%d", node)) }
 
 // A Boot is the system that a host boots.
 type Boot struct {
-	Key    string // identifies its contents: hosts with the same boot have the same key
-	Kernel string // for QEMU's -kernel: a kernel, or GRUB wrapped as one
+	Key    string // of its contents
+	Kernel string // or GRUB wrapped as a kernel
 	Initrd string // "" for none
 	Append string // "" for none
-	Disk   string // qcow2 image below the host's overlay; "" for a host without a root disk
-	// Environment is the environment of commands run by Exec, as in a login of root.
+	Disk   string // qcow2 image below the host's overlay, or ""
+	// Environment is for commands run by Exec, as in a login of root.
 	Environment []string
 }
 
 // args returns QEMU's arguments. Everything visible to the guest depends only on the profile, the accelerator and the
-// boot; files and sockets belong to the host.
+// boot.
 func (m machine) args() []string {
 	p := m.profile
 	mib := func(b int64) string { return strconv.FormatInt(b>>20, 10) + "M" }
@@ -130,24 +125,20 @@ func (m machine) args() []string {
 	a := []string{
 		"-name", "rackless-host-" + m.name,
 		"-nodefaults", "-no-user-config", "-display", "none",
-		// Hosts have the HPET, unlike nodes: with it, an emulated kernel on a busy machine finds its TSC stable.
-		// Without it, the kernel compared the TSC with ticks that it had missed and fell back to the slow ACPI timer,
-		// and one boot of 15 hung waiting for timers. Interrupt remapping of the IOMMU needs the I/O APIC in QEMU
-		// (kernel-irqchip=split).
-		//
-		// The chipset's other devices are unused, and drivers would be loaded for them: disks, a sensor bus, a
-		// keyboard and a mouse.
+		// Hosts have the HPET, unlike nodes: without it, an emulated kernel on a busy machine compared the TSC with
+		// ticks that it had missed and fell back to the slow ACPI timer, and one boot of 15 hung. Interrupt remapping
+		// of the IOMMU needs the I/O APIC in QEMU (kernel-irqchip=split). The chipset's other devices are unused, and
+		// drivers would be loaded for them.
 		"-machine", "q35,kernel-irqchip=split,vmport=off,sata=off,smbus=off,i8042=off",
 		"-accel", m.accel, "-cpu", cpuModel(p),
-		// One die is one NUMA node, so each has its own L3.
+		// One die is one NUMA node with its own L3.
 		"-smp", fmt.Sprintf("%d,sockets=%d,dies=%d,cores=%d,threads=%d", p.CPUs(), packages, nodes/packages,
 			coresPerDie, p.ThreadsPerCore),
 		"-m", mib(int64(p.Memory())),
-		// rackless inspect reports these two as the machine's vendor and product, and recognizes GPU stand-ins by the
-		// vendor.
+		// rackless recognizes GPU stand-ins by the vendor.
 		"-smbios", "type=1,manufacturer=" + topology.VendorEmulated + ",product=emulated " + p.Name,
 	}
-	// QEMU numbers CPUs by package, die, core and thread, so the CPUs of a node are consecutive.
+	// QEMU numbers CPUs by package, die, core and thread.
 	perNode := coresPerDie * p.ThreadsPerCore
 	for i, n := range p.NUMANodes {
 		backend := fmt.Sprintf("memory-backend-ram,id=ram%d,size=%s", i, mib(int64(n.Memory)))
@@ -181,9 +172,9 @@ func (m machine) args() []string {
 		"-chardev", sockets.Chardev("serial", socketSerial)+",logfile="+
 			vm.Escape(filepath.Join(m.dir, vm.FileConsole))+",logappend=on", "-serial", "chardev:serial",
 		"-device", "intel-iommu,intremap=on,eim=on,caching-mode=on,device-iotlb=on",
-		// Devices that no real machine has get fixed slots on the chipset's root bus, so that profile changes do not
-		// move them. Each queue of a virtio device is a file descriptor that QEMU's main loop polls on every timer of
-		// every CPU. With 31 ports and 16 queues per disk there were 138, and the loop used a whole core.
+		// Devices that no real machine has get fixed slots, so that profile changes do not move them. QEMU's main loop
+		// polls each queue of a virtio device on every timer of every CPU: with 31 ports and 16 queues per disk it used
+		// a whole core.
 		"-device", "virtio-serial-pci,id=vser,max_ports=3,bus=pcie.0,addr=0x1",
 		"-chardev", sockets.Chardev(agentChardev, vm.SocketAgent),
 		"-device", "virtserialport,bus=vser.0,chardev="+agentChardev+",name="+agentPort,
@@ -201,15 +192,14 @@ func (m machine) args() []string {
 			"-device", "virtio-blk-pci,drive=tools,num-queues=1,bus=pcie.0,addr=0x4")
 	}
 	if p.Screen {
-		// No ROM: the firmware would run it, and there is no screen to see.
+		// The firmware would run a ROM.
 		a = append(a, "-device", "VGA,bus=pcie.0,addr=0x5,romfile=")
 	}
 	return append(a, p.deviceArgs(m.adapters)...)
 }
 
-// deviceArgs returns the arguments for the profile's devices, in the order of their addresses. The firmware numbers
-// buses depth first, and gives the root bus of a root complex (pxb-pcie) its specified number, so a port on that bus
-// leads to the next number.
+// deviceArgs follows the order of addresses. The firmware numbers buses depth first, and gives the root bus of a root
+// complex (pxb-pcie) its specified number, so a port on that bus leads to the next number.
 func (p *Profile) deviceArgs(adapters string) []string {
 	d := deviceList{hubs: p.hubs(), adapters: adapters}
 	for _, r := range p.roots() {
@@ -243,11 +233,10 @@ func (p *Profile) deviceArgs(adapters string) []string {
 	return d.args
 }
 
-// comesLate configures ports that have an adapter in a clone but not in its template: power is on, and the guest gets
-// no hotplug event.
+// comesLate is for ports whose adapter only a clone has: power is on, and the guest gets no hotplug event.
 const comesLate = ",hotplug=off,power_controller_present=off"
 
-// Sizes of devices' registers, in MiB.
+// In MiB.
 const (
 	adapterRoom = 32 // a function of a ConnectX
 	gpuRoom     = 16 // a stand-in for a GPU
@@ -260,9 +249,8 @@ func (d device) connectX() int {
 	return d.nic.functions()
 }
 
-// reserve returns options of the root port that reserve room for the registers of adapters that appear in clones. The
-// guest removes a switch with adapters before it is saved, and rescans it later. It then places the GPUs' 32-bit
-// registers in the non-prefetchable window.
+// reserve returns options that reserve room for the registers of a clone's adapters. The guest removes a switch with
+// adapters before it is saved, and rescans it later, placing the GPUs' 32-bit registers in the non-prefetchable window.
 func (r root) reserve() string {
 	if n := r.connectX(); n > 0 {
 		return fmt.Sprintf("%s,pref64-reserve=%dM", comesLate, n*adapterRoom)
@@ -277,7 +265,7 @@ func (r root) reserve() string {
 	if adapters == 0 {
 		return ""
 	}
-	// Generous sizes: the kernel rounds windows up, and their alignment is not known to the firmware yet.
+	// Generous: the kernel rounds windows up.
 	return fmt.Sprintf(",pref64-reserve=%dM,mem-reserve=%dM", (2*adapters+1)*adapterRoom, 2*(gpus+1)*gpuRoom)
 }
 
@@ -290,7 +278,7 @@ func (p *Profile) switchesWithConnectX() (upstream []string) {
 	return upstream
 }
 
-// hubs numbers the wires. QEMU's software hub joins the ports of a wire.
+// hubs numbers the wires, each one of QEMU's software hubs.
 func (p *Profile) hubs() map[string]int {
 	var names []string
 	for _, n := range p.NICs {
@@ -309,7 +297,7 @@ func (p *Profile) hubs() map[string]int {
 type deviceList struct {
 	args     []string
 	hubs     map[string]int
-	adapters string // directory of the ConnectX adapters' sockets
+	adapters string
 	chassis  int
 	ends     int // number of wire ends
 }
@@ -318,7 +306,7 @@ func (d *deviceList) device(format string, args ...any) {
 	d.args = append(d.args, "-device", fmt.Sprintf(format, args...))
 }
 
-// port adds a port with its own slot; QEMU refuses two with the same chassis and slot.
+// port gives each port its own slot; QEMU refuses two with the same chassis and slot.
 func (d *deviceList) port(format string, args ...any) {
 	d.chassis++
 	d.device(format+fmt.Sprintf(",chassis=%d", d.chassis), args...)
@@ -336,9 +324,8 @@ func (d *deviceList) card(c device, bus string, conventional bool) {
 	}
 }
 
-// nic adds a NIC: a ConnectX in another process if Model is set, else an 82576 (igb) if it has virtual functions, an
-// 82540 (e1000) on a conventional bus, or an 82574 (e1000e). None has a boot ROM, which would cost the firmware
-// seconds.
+// nic adds a ConnectX in another process if Model is set, else an 82576 (igb) if it has virtual functions, an 82540
+// (e1000) on a conventional bus, or an 82574 (e1000e). A boot ROM would cost the firmware seconds.
 func (d *deviceList) nic(n *NIC, bus string, conventional bool) {
 	if n.Model != "" {
 		for i := range n.functions() {
@@ -362,8 +349,7 @@ func (d *deviceList) nic(n *NIC, bus string, conventional bool) {
 		if n.Ports > 1 {
 			dev += ",multifunction=on"
 		}
-		// With ARI the kernel finds further functions by the next function number in the capability, which QEMU
-		// otherwise leaves 0.
+		// With ARI the kernel finds further functions by this number, which QEMU otherwise leaves 0.
 		if n.Ports > 1 && i == 0 {
 			dev += ",x-pcie-ari-nextfn-1=on"
 		}
@@ -382,8 +368,7 @@ func portID(n *NIC, port int) string {
 	return fmt.Sprintf("nic%02x-%02x-%d", a.Bus, a.Device, port)
 }
 
-// mac returns the address of a port, in QEMU's range and derived from the port's place. Hosts share no network, so
-// their addresses may be equal.
+// mac derives the address of a port from its place. Hosts share no network, so their addresses may be equal.
 func mac(n *NIC, port int) string {
 	return fmt.Sprintf("52:54:00:%02x:%02x:%02x", n.Address.Bus, n.Address.Device, port)
 }

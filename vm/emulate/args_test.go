@@ -9,7 +9,6 @@ import (
 	"github.com/rackless/rackless/internal/golden"
 )
 
-// Golden files hold the command line of each built-in profile, and of one with Intel cards, one option per line.
 func TestArgumentsOfProfiles(t *testing.T) {
 	intel, err := ParseProfile("small.yaml", []byte(good))
 	if err != nil {
@@ -39,7 +38,6 @@ func TestArgumentsOfProfiles(t *testing.T) {
 	}
 }
 
-// A template has the adapters' ports, with reserved room, and a switch that the guest removes and rescans.
 func TestTemplatesHaveRoomForAdapters(t *testing.T) {
 	for _, p := range Builtin() {
 		args := strings.Join((machine{profile: p, accel: "tcg"}).args(), " ")
@@ -74,7 +72,6 @@ func TestMemoryOfATemplateIsSharedAndOfACloneIsNot(t *testing.T) {
 	}
 }
 
-// A template serves exactly the hosts that its guest could not tell apart.
 func TestTemplateKeyFollowsWhatTheGuestSees(t *testing.T) {
 	p := Builtin()[1]
 	base := machine{name: "a", dir: "/run/a", profile: p, accel: "tcg", boot: Boot{Key: "k", Disk: "/a"},

@@ -12,14 +12,14 @@ import (
 	"github.com/rackless/rackless/vm/qemu"
 )
 
-// LoginEnvironment is the environment of a login of root on a host, because commands run by the agent have none.
-// RACKLESS_CACHE is the directory of the image of nested nodes on the second disk.
+// LoginEnvironment is for commands run by the agent, which have none. RACKLESS_CACHE is the image of nested nodes on
+// the second disk.
 var LoginEnvironment = []string{
 	"HOME=/root", "USER=root", "LOGNAME=root", "SHELL=/bin/bash", "LANG=C.UTF-8",
 	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "RACKLESS_CACHE=/opt/rackless/cache",
 }
 
-// BootFromImage returns the boot of emulated hosts. It builds the image if the cache does not have it.
+// BootFromImage builds the image of hosts if the cache does not have it.
 func BootFromImage(ctx context.Context, d userdirs.Dirs, p *steps.Progress) (Boot, error) {
 	img, err := image.Host.Ensure(ctx, image.Options{Cache: d.Images(), Progress: p.Say, Watch: p.Watch})
 	if err != nil {
@@ -28,7 +28,7 @@ func BootFromImage(ctx context.Context, d userdirs.Dirs, p *steps.Progress) (Boo
 	return Boot{Key: img.Key, Disk: img.DiskPath(), Environment: LoginEnvironment}, nil
 }
 
-// Prepare prepares the prerequisites of every host: the image, the accelerator, and the second disk.
+// Prepare prepares the image, the accelerator, and the second disk of hosts.
 func Prepare(ctx context.Context, d userdirs.Dirs, p *steps.Progress) (o Options, err error) {
 	o = Options{Dirs: d, Progress: p}
 	defer func() { p.End(err) }()
@@ -46,7 +46,7 @@ func Prepare(ctx context.Context, d userdirs.Dirs, p *steps.Progress) (o Options
 		return o, err
 	}
 	p.Begin("accelerator")
-	// KVM is tried with the nodes' image, which boots in a second; the host's own takes minutes.
+	// The nodes' image boots in a second; the host's own takes minutes.
 	usable, reason, err := (&qemu.Driver{Binary: binary, Version: version, Image: nested}).ProbeKVM(ctx, d.Cache)
 	if err != nil {
 		return o, err
@@ -58,7 +58,7 @@ func Prepare(ctx context.Context, d userdirs.Dirs, p *steps.Progress) (o Options
 	if o.Program, err = os.Executable(); err != nil {
 		return o, err
 	}
-	// Made when a host is created or booted. A running host keeps its disk.
+	// A running host keeps its disk.
 	o.Tools = func(ctx context.Context, progress func(string)) (string, error) {
 		return MakeTools(ctx, filepath.Join(d.Cache, "hosts", "tools"), Tools{
 			Program: o.Program, Files: map[string]string{filepath.Join("cache/images", nested.Key): nested.Dir},

@@ -7,7 +7,7 @@ import (
 	"github.com/rackless/rackless/examples/hosts"
 )
 
-// Builtin returns the built-in profiles, sorted by name.
+// Builtin returns the built-in profiles by name.
 func Builtin() []*Profile {
 	files, err := hosts.Profiles.ReadDir(".")
 	if err != nil { // embedded: cannot fail
@@ -29,7 +29,7 @@ func Builtin() []*Profile {
 	return all
 }
 
-// Source returns the file of a built-in profile, or nil if there is no such profile.
+// Source returns the file of a built-in profile, or nil.
 func Source(name string) []byte {
 	b, err := hosts.Profiles.ReadFile(name + ".yaml")
 	if err != nil {

@@ -16,16 +16,16 @@ import (
 	"github.com/rackless/rackless/internal/userdirs"
 )
 
-// chunk is the number of bytes sent to a host at once; the agent accepts 16 MiB.
+// chunk is in bytes; the agent accepts 16 MiB.
 const chunk = 8 << 20
 
-// cut is the exit status of a script if the result of an earlier piece is lost.
+// cut is a script's exit status if an earlier piece is lost.
 const cut = "75"
 
-// ErrOneSide reports a copy whose ends are both on one machine.
+// ErrOneSide reports a copy between two paths of one machine.
 var ErrOneSide = errors.New("want a file here and one in a host, as in: rackless emulate cp lab.yaml NAME:/root/")
 
-// Within prefixes a path that begins with a colon with the host's name. Any other path is on this machine.
+// Within prefixes a path that begins with a colon with the host's name.
 func Within(host, arg string) string {
 	if strings.HasPrefix(arg, ":") {
 		return host + arg
@@ -33,14 +33,14 @@ func Within(host, arg string) string {
 	return arg
 }
 
-// inHost splits NAME:PATH. A local path with a colon needs a slash before the colon, as for scp.
+// inHost splits NAME:PATH. As for scp, a slash before the colon makes a path local.
 func inHost(arg string) (host, path string, ok bool) {
 	host, path, ok = strings.Cut(arg, ":")
 	return host, path, ok && host != "" && !strings.Contains(host, "/")
 }
 
 // Copy copies a file between this machine and a running host; one of from and to is NAME:PATH. If the host restarts,
-// Copy waits and starts again, and calls waits with a description of the wait.
+// Copy calls waits and starts again.
 func Copy(ctx context.Context, d userdirs.Dirs, from, to string, waits func(what string)) error {
 	source, sourcePath, out := inHost(from)
 	target, targetPath, in := inHost(to)
@@ -49,7 +49,7 @@ func Copy(ctx context.Context, d userdirs.Dirs, from, to string, waits func(what
 	}
 	if in {
 		source = target
-		// Checked before opening, because a FIFO would block until it has a writer.
+		// Opening a FIFO would block until it has a writer.
 		if info, err := os.Stat(from); err != nil {
 			return err
 		} else if !info.Mode().IsRegular() {
@@ -78,10 +78,9 @@ func Copy(ctx context.Context, d userdirs.Dirs, from, to string, waits func(what
 	}
 }
 
-// errCut reports a command that ended because its host went down.
 var errCut = errors.New("it was cut off")
 
-// copyIn writes to a temporary file beside the target first, so that an interrupted copy leaves the old file.
+// copyIn writes beside the target first, so that an interrupted copy leaves the old file.
 func (h *Host) copyIn(ctx context.Context, from, to string) error {
 	f, err := os.Open(from)
 	if err != nil {
@@ -92,7 +91,7 @@ func (h *Host) copyIn(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
-	// A relative path starts at root's home directory, as in a shell.
+	// A relative path starts at root's home directory.
 	var target strings.Builder
 	err = h.script(ctx, `if [ -d "$0" ]; then printf %s "${0%/}/$1"; else printf %s "$0"; fi`, nil, &target, cmp.Or(to,
 		"."), filepath.Base(from))
@@ -126,7 +125,7 @@ func (h *Host) copyOut(ctx context.Context, from, to string) error {
 	return atomicfile.Write(to, 0o644, func(w io.Writer) error { return h.script(ctx, `cat "$0"`, nil, w, from) })
 }
 
-// script runs a shell command in root's home directory on the host. It returns an error if the command fails.
+// script runs a shell command in root's home directory on the host.
 func (h *Host) script(ctx context.Context, line string, stdin []byte, out io.Writer, args ...string) error {
 	var said strings.Builder
 	argv := append([]string{"sh", "-c", "cd /root && " + line}, args...)

@@ -15,13 +15,13 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// DaemonCommand is the hidden command of rackless emulate that runs RunDaemon. Its argument is the host's directory.
+// DaemonCommand is the hidden command that runs RunDaemon. Its argument is the host's directory.
 const DaemonCommand = "host-daemon"
 
 const agentsSocket = "agents.sock"
 
-// RunDaemon shares the agent of a kept host among its users and emulates its ConnectX adapters, until ctx is done. It
-// writes daemon.Ready to w when it is ready.
+// RunDaemon shares the agent of a kept host among its users and emulates its adapters, until ctx is done. It writes
+// daemon.Ready to w.
 func RunDaemon(ctx context.Context, dir string, w io.Writer) error {
 	l, err := daemon.Listen(filepath.Join(dir, agentsSocket))
 	if err != nil {
@@ -52,17 +52,16 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer) error {
 	}
 	defer mux.Close()
 	return daemon.Serve(ctx, l, func(conn net.Conn) {
-		_ = mux.Serve(ctx, conn) // a client that hangs up already knows
+		_ = mux.Serve(ctx, conn)
 	})
 }
 
-// answerLimit limits the wait for an answer of a host's agent. On a busy machine, an agent was silent for two minutes
-// while lab nodes booted in the host; whether it would have recovered is unknown. A restarting or stopped host is
-// still noticed within about a second.
+// answerLimit limits the wait for a host's agent. On a busy machine, one was silent for two minutes while lab nodes
+// booted in the host. A restarting or stopped host is noticed within about a second.
 const answerLimit = 10 * time.Minute
 
-// agentGone reports whether the guest has closed the agent's port, as it does at shutdown and QEMU does at a reset.
-// On errors it returns false. It closes its QMP connection at once, because QEMU serves one client at a time.
+// agentGone reports whether the guest has closed the agent's port, as at shutdown and reset; false on errors. It closes
+// its QMP connection at once, because QEMU serves one client at a time.
 func agentGone(ctx context.Context, dir string) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -4,12 +4,11 @@ import (
 	"github.com/rackless/rackless/internal/strictyaml"
 )
 
-// MaxProfileSize limits the file of a profile, in bytes. The built-in profiles have less than 4 KiB, including
-// comments.
+// MaxProfileSize is in bytes. The built-in profiles have less than 4 KiB.
 const MaxProfileSize = 16 << 10
 
-// ParseProfile reads a profile from YAML and checks that the machine can be emulated; name is only used in messages.
-// It refuses unknown keys, anchors, tags and multiple documents. The error is a [strictyaml.Errors].
+// ParseProfile reads a profile and checks that the machine can be emulated; name is only used in messages. It refuses
+// unknown keys, anchors, tags and multiple documents with [strictyaml.Errors].
 func ParseProfile(name string, data []byte) (*Profile, error) {
 	r := strictyaml.New(&strictyaml.Format{
 		Name: "profile", File: "profile", MaxSize: MaxProfileSize, MaxTokens: 4_000, MaxDepth: 8,

@@ -10,16 +10,16 @@ type Item struct {
 	Profile string `json:"profile"`
 	State   string `json:"state"` // "running", "off", "starting" or "left"
 	Keep    bool   `json:"keep"`
-	Owner   int    `json:"owner_pid,omitempty"` // the process that owns it, if it is not kept
-	PID     int    `json:"pid,omitempty"`       // of QEMU, while it is running
+	Owner   int    `json:"owner_pid,omitempty"` // if it is not kept
+	PID     int    `json:"pid,omitempty"`       // of QEMU
 	Size
 	Accel      string     `json:"accelerator"`                  // "kvm" or "tcg"
-	Reason     string     `json:"accelerator_reason,omitempty"` // reason that Accelerator is not kvm
+	Reason     string     `json:"accelerator_reason,omitempty"` // why it is not kvm
 	Cloned     bool       `json:"cloned"`                       // resumed from a template
 	ColdReason string     `json:"cold_reason,omitempty"`        // why it was booted
 	Made       time.Time  `json:"made"`
 	Booted     *time.Time `json:"booted,omitempty"`
-	DiskBytes  int64      `json:"disk_bytes"` // allocated size of its disk here, without the image
+	DiskBytes  int64      `json:"disk_bytes"` // allocated by its disk here, without the image
 	Dir        string     `json:"dir"`
 }
 
@@ -30,7 +30,7 @@ type Machine struct {
 	Size
 }
 
-// A Size is the size of a machine.
+// A Size counts a machine's parts.
 type Size struct {
 	CPUs      int   `json:"cpus"`
 	NUMANodes int   `json:"numa_nodes"`
@@ -43,13 +43,13 @@ func (p *Profile) size() Size {
 	return Size{p.CPUs(), len(p.NUMANodes), int64(p.Memory()), len(p.GPUs), len(p.NICs)}
 }
 
-// Describe returns the machine of a profile.
+// Describe returns the profile's machine.
 func (p *Profile) Describe() Machine {
 	return Machine{p.Name, p.Description, p.size()}
 }
 
-// Describe returns the current state of the host. The process decides whether it runs, not the recorded state,
-// because the host may have been switched off from inside.
+// Describe returns the current state. The process decides whether the host runs, because it may have been switched off
+// from inside.
 func (h *Host) Describe() Item {
 	p := h.Profile
 	i := Item{
@@ -57,7 +57,7 @@ func (h *Host) Describe() Item {
 		Reason: h.AccelReason, Cloned: h.Cloned, ColdReason: h.ColdReason, Made: h.Made, DiskBytes: h.DiskUse(),
 		Dir: h.Dir,
 	}
-	// The maker of a kept host has ended long ago, and its process number may be reused.
+	// The maker has ended, and its process number may be reused.
 	if !h.Keep {
 		i.Owner = h.Owner.PID
 	}

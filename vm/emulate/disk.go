@@ -22,28 +22,25 @@ import (
 
 const toolsLabel = "rackless"
 
-// toolsSize is the size of every second disk, so that a clone may have another disk than its template. The file is
-// sparse.
+// toolsSize is equal for all, so that a clone may have another disk than its template. The file is sparse.
 const toolsSize = 1 * lab.GiB
 
-// Tools are the contents of a host's second disk: this program, and files that the host would otherwise have to
-// build.
+// Tools are the contents of a host's second disk: this program, and files that the host would have to build.
 type Tools struct {
 	Program string            // path of the rackless program
-	Files   map[string]string // other files and directories: path on the disk to path here
+	Files   map[string]string // path on the disk to path here
 }
 
-// MakeTools returns the path of the image of the second disk in a directory. It makes the image unless one with the
-// same contents exists.
+// MakeTools returns the path of the image of the second disk, which it makes unless one with these contents exists.
 func MakeTools(ctx context.Context, dir string, t Tools, progress func(string)) (string, error) {
 	key, err := t.key()
 	if err != nil {
 		return "", err
 	}
 	path := filepath.Join(dir, key+".ext4")
-	// The modification time records the last use, for pruneTools.
+	// For pruneTools.
 	now := time.Now()
-	if err := os.Chtimes(path, now, now); err == nil { // it exists and is in use
+	if err := os.Chtimes(path, now, now); err == nil {
 		return path, nil
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -54,7 +51,7 @@ func MakeTools(ctx context.Context, dir string, t Tools, progress func(string)) 
 		return "", err
 	}
 	defer unlock()
-	if _, err := os.Stat(path); err == nil { // another process made it while this one waited
+	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
 	progress("write this rackless and the image of nested nodes to a disk")
@@ -84,10 +81,9 @@ func MakeTools(ctx context.Context, dir string, t Tools, progress func(string)) 
 	return path, pruneTools(dir, now)
 }
 
-// toolsAge is the time after which an unused image is pruned.
 const toolsAge = 24 * time.Hour
 
-// pruneTools removes the images of older builds of rackless. A running host keeps its open image.
+// pruneTools removes the images of older builds. A running host keeps its open image.
 func pruneTools(dir string, now time.Time) error {
 	files, err := os.ReadDir(dir)
 	if err != nil {

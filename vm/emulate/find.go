@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/machine/inspect"
 )
 
-// Find returns a built-in profile by name, or reads one from a file if arg has a dot or a slash.
+// Find returns a built-in profile, or reads a file if arg has a dot or a slash.
 func Find(arg string) (*Profile, error) {
 	if strings.ContainsAny(arg, "./") {
 		b, err := userfile.Read(arg, userfile.Text)
@@ -22,7 +22,7 @@ func Find(arg string) (*Profile, error) {
 		}
 		return p, err
 	}
-	best, least := "", 3 // more than two typos are not a typo
+	best, least := "", 3 // more than two are no typo
 	var names []string
 	for _, p := range Builtin() {
 		if p.Name == arg {

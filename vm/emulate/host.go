@@ -24,12 +24,12 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// A Host is an emulated host, running or not, as used by this process.
+// A Host is an emulated host, running or not.
 type Host struct {
 	State
-	Dir string // own directory, with disk and sockets
+	Dir string
 
-	// Set while this process owns the host, which then is not kept.
+	// Set while this process owns the host.
 	unlock   func()
 	adapters *adapters // nil if it has none
 }
@@ -38,23 +38,22 @@ type Host struct {
 type Options struct {
 	Dirs    userdirs.Dirs
 	Profile *Profile
-	Name    string // of the host; "" means the profile's name
-	// Keep makes a host that outlives this process. Otherwise the host ends with it, however it ends.
+	Name    string // default: the profile's
+	// Keep makes a host that outlives this process.
 	Keep bool
 	Boot Boot
-	// Tools makes the image of the second disk, which contains Program. If nil, there is no second disk.
+	// Tools makes the image of the second disk with Program. If nil, there is no second disk.
 	Program string
 	Tools   func(ctx context.Context, progress func(string)) (path string, err error)
 	// Accel is "kvm" or "tcg". AccelReason says why it is not kvm.
 	Accel, AccelReason string
-	Cold               bool // boot instead of resuming from a template
+	Cold               bool // not from a template
 	Progress           *steps.Progress
 }
 
-// bootLimit limits the boot until the agent answers. The largest profile takes minutes on two emulating cores.
+// bootLimit is for the largest profile, which takes minutes on two emulating cores.
 const bootLimit = 15 * time.Minute
 
-// supported returns an error if hosts cannot be emulated on an architecture.
 func supported(arch string) error {
 	if arch == "amd64" {
 		return nil
@@ -64,7 +63,7 @@ func supported(arch string) error {
 }
 
 // Start makes a host run: the kept host of that name, booted if it is off, or a new one. Close or Remove ends a host
-// that is not kept. If Start fails, it removes anything that it made.
+// that is not kept.
 func Start(ctx context.Context, o Options) (h *Host, err error) {
 	p := o.Progress
 	defer func() { p.End(err) }()
@@ -83,8 +82,7 @@ func Start(ctx context.Context, o Options) (h *Host, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// The owner of a host that is not kept holds its lock until it closes the host, so that no other process removes
-	// it.
+	// The owner holds the lock until it closes the host, so that no other process removes it.
 	defer func() {
 		if h == nil || h.Keep {
 			unlock()
@@ -97,7 +95,7 @@ func Start(ctx context.Context, o Options) (h *Host, err error) {
 	case errors.Is(err, ErrNoHost):
 	case err != nil:
 		return nil, err
-	case !have.Keep || !have.Ready: // the process making it was killed
+	case !have.Keep || !have.Ready:
 		if err := removeLocked(ctx, o.Dirs, o.Name); err != nil {
 			return nil, err
 		}
@@ -113,16 +111,15 @@ func Start(ctx context.Context, o Options) (h *Host, err error) {
 	}
 	h, err = create(ctx, o)
 	if err != nil {
-		// Clean up even if the caller was interrupted.
 		return nil, errors.Join(err, removeLocked(context.WithoutCancel(ctx), o.Dirs, o.Name))
 	}
 	return h, nil
 }
 
-// manyCPUs is the most that a laptop emulates in acceptable time: 64 CPUs take twice as long to boot as 16.
+// manyCPUs is the most that a laptop emulates in acceptable time: 64 boot twice as long as 16.
 const manyCPUs = 32
 
-// create makes a host and boots it. The caller holds the lock.
+// create needs the lock.
 func create(ctx context.Context, o Options) (*Host, error) {
 	if err := o.Profile.Fits(); err != nil {
 		return nil, err
@@ -142,7 +139,7 @@ func create(ctx context.Context, o Options) (*Host, error) {
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	// Saved before anything is started, so that Sweep finds the remains of a killed rackless.
+	// So that Sweep finds the remains of a killed rackless.
 	if err := h.save(); err != nil {
 		return nil, err
 	}
@@ -189,8 +186,7 @@ func (h *Host) takeTools(ctx context.Context, o Options) (err error) {
 	return err
 }
 
-// template returns the template to clone the host from. If it returns nil the host is booted, and ColdReason says
-// why.
+// template returns nil if the host is to be booted, and ColdReason says why.
 func (h *Host) template(ctx context.Context, qemu vm.Emulator, o Options) (*vm.Template, error) {
 	if o.Cold {
 		h.ColdReason = "asked to boot"
@@ -216,7 +212,7 @@ func (h *Host) machine(qemu vm.Emulator, o Options) machine {
 	return m
 }
 
-// boot starts a host that is off. The caller holds the lock.
+// boot needs the lock.
 func (h *Host) boot(ctx context.Context, o Options) error {
 	if err := h.Profile.Fits(); err != nil {
 		return err
@@ -238,8 +234,7 @@ func (h *Host) boot(ctx context.Context, o Options) error {
 	return h.save()
 }
 
-// start runs QEMU, from a template if t is set, and returns when the agent answers. On error it leaves no QEMU
-// process.
+// start runs QEMU, from a template if t is set, until the agent answers. On error no QEMU is left.
 func (h *Host) start(ctx context.Context, qemu vm.Emulator, o Options, t *vm.Template) (err error) {
 	verb := "boot"
 	m := h.machine(qemu, o)
@@ -277,7 +272,7 @@ func (h *Host) start(ctx context.Context, qemu vm.Emulator, o Options, t *vm.Tem
 		fmt.Errorf("its agent did not answer within %v; the console ended: %s", bootLimit,
 			vm.LastLines(h.SerialLog())))
 	defer cancel()
-	// As early as possible, because a link that goes down later would show in the guest's log.
+	// A link that goes down later would show in the guest's log.
 	if err := unplug(ctx, h.Dir, h.Profile.unplugged()); err != nil {
 		return err
 	}
@@ -297,11 +292,9 @@ func (h *Host) start(ctx context.Context, qemu vm.Emulator, o Options, t *vm.Tem
 	return h.findAdapters(ctx)
 }
 
-// fileDisk is the overlay disk of a host or a template.
 const fileDisk = "disk.qcow2"
 
-// awaitAgent waits until the guest has opened the agent's port and the agent answers. It repeats its request, because
-// a starting guest may reset the port and lose it.
+// awaitAgent repeats its request, because a starting guest may reset the port and lose it.
 func awaitAgent(ctx context.Context, dir string) (*qapi.Conn, error) {
 	const patience = 10 * time.Second
 	for {
@@ -319,12 +312,12 @@ func awaitAgent(ctx context.Context, dir string) (*qapi.Conn, error) {
 	}
 }
 
-// identifyScript sets a host's name, and a clone's time and randomness. The kernel learns of the new machine by its
-// vmgenid and reseeds itself; the script adds to that. The machine-id stays the image's, because no two hosts share a
-// network. Caches are dropped, because the second disk may differ from the template's.
+// identifyScript sets a host's name, and a clone's time and randomness, in addition to the kernel's own reseeding by
+// vmgenid. No two hosts share a network, so the machine-id stays the image's. Caches are dropped, because the second
+// disk may differ from the template's.
 //
 // It runs few programs, because an emulated CPU must first translate each. hwclock runs in the background, because it
-// waits for the next full second of the clock; the next boot reads that clock.
+// waits for the next full second.
 //
 //go:embed identify.sh
 var identifyScript string
@@ -344,17 +337,16 @@ func (h *Host) identify(ctx context.Context) error {
 
 func (h *Host) path(file string) string { return filepath.Join(h.Dir, file) }
 
-// SerialLog returns the path of the serial port's log.
+// SerialLog returns the path of the log of the serial port.
 func (h *Host) SerialLog() string { return h.path(vm.FileConsole) }
 
-// Console returns the unix socket of the console hvc0. QEMU serves one client at a time.
+// Console returns the socket of the console hvc0. QEMU serves one client at a time.
 func (h *Host) Console() string { return h.path(vm.SocketConsole) }
 
-// consoleUnit is root's shell on hvc0. systemd starts it automatically only if the kernel's initial file system
-// contains the console's driver.
+// consoleUnit is root's shell on hvc0. systemd starts it only if the initial file system has the console's driver.
 const consoleUnit = "serial-getty@hvc0.service"
 
-// OpenConsole connects to the console hvc0, which has a root shell.
+// OpenConsole connects to root's shell on hvc0.
 func (h *Host) OpenConsole(ctx context.Context) (net.Conn, error) {
 	if err := h.run(ctx, "systemctl", "start", consoleUnit); err != nil {
 		return nil, err
@@ -363,18 +355,18 @@ func (h *Host) OpenConsole(ctx context.Context) (net.Conn, error) {
 	return d.DialContext(ctx, "unix", h.Console())
 }
 
-// Running reports whether the host's machine runs.
+// Running reports whether the host runs.
 func (h *Host) Running() bool { return h.Process.Alive() }
 
-// agent connects to the agent. For a kept host it goes through the daemon, so that several processes can connect.
+// agent goes through the daemon for a kept host, so that several processes can connect.
 func (h *Host) agent(ctx context.Context) (*guest.Agent, error) {
 	if !h.Running() {
 		return nil, fmt.Errorf("host %s is off: rackless emulate %s boots it", h.Name, h.Name)
 	}
-	limit := answerLimit + 10*time.Second // longer than the daemon's, whose error says more
+	limit := answerLimit + 10*time.Second // the daemon's error says more
 	conn, err := qapi.DialPlain(ctx, h.path(agentsSocket), nil)
 	if _, refused := errors.AsType[*net.OpError](err); refused {
-		limit = 0 // a restart would not be noticed
+		limit = 0
 		conn, err = awaitAgent(ctx, h.Dir)
 	}
 	if err != nil {
@@ -385,8 +377,7 @@ func (h *Host) agent(ctx context.Context) (*guest.Agent, error) {
 	return a, nil
 }
 
-// AwaitBoot returns when the agent of a restarting host answers again, or at once if the host is up. waits is called
-// with a description of the wait.
+// AwaitBoot returns when the agent of a restarting host answers again. waits is called with a description.
 func (h *Host) AwaitBoot(ctx context.Context, waits func(what string)) error {
 	if !agentGone(ctx, h.Dir) {
 		return nil
@@ -406,8 +397,7 @@ func (h *Host) AwaitBoot(ctx context.Context, waits func(what string)) error {
 	return nil
 }
 
-// downSoon reports whether a host goes down within the seconds between the end of its commands and the end of its
-// agent.
+// downSoon covers the seconds between the end of a host's commands and of its agent.
 func (h *Host) downSoon(ctx context.Context) bool {
 	const patience = 10 * time.Second
 	for began := time.Now(); time.Since(began) < patience && ctx.Err() == nil; time.Sleep(200 * time.Millisecond) {
@@ -418,14 +408,13 @@ func (h *Host) downSoon(ctx context.Context) bool {
 	return false
 }
 
-// restarted reports whether an error means that a command got no answer because the host went down.
+// restarted reports whether a command got no answer because the host went down.
 func restarted(err error) bool {
 	e, ok := errors.AsType[*qapi.Error](err)
 	return ok && (e.Class == qapi.ClassGone || e.Class == qapi.ClassUnreachable)
 }
 
-// Exec executes a command as root, streams its output and returns its exit status, or 127 if there is no such
-// program.
+// Exec streams the output of a root's command and returns its exit status, or 127 if there is no such program.
 func (h *Host) Exec(ctx context.Context, environment, argv []string, stdin []byte,
 	stdout, stderr io.Writer) (exit int, err error) {
 	a, err := h.agent(ctx)
@@ -455,7 +444,7 @@ func (h *Host) run(ctx context.Context, argv ...string) error {
 	return nil
 }
 
-// Close ends and removes a host that is not kept. A kept host continues.
+// Close removes a host that is not kept.
 func (h *Host) Close(ctx context.Context, d userdirs.Dirs) error {
 	if h.unlock == nil {
 		return nil
@@ -468,10 +457,9 @@ func (h *Host) Close(ctx context.Context, d userdirs.Dirs) error {
 	return errors.Join(err, removeLocked(ctx, d, h.Name))
 }
 
-// removeLimit limits the end of a host, which normally takes a fraction of a second.
 const removeLimit = 30 * time.Second
 
-// Remove ends a host and deletes its files. It reports whether the host existed.
+// Remove ends a host and deletes its files. It reports whether there was one.
 func Remove(ctx context.Context, d userdirs.Dirs, name string) (bool, error) {
 	if err := checkHostName(name); err != nil {
 		return false, err
@@ -492,8 +480,8 @@ func Remove(ctx context.Context, d userdirs.Dirs, name string) (bool, error) {
 	return true, removeLocked(ctx, d, name)
 }
 
-// removeLocked is Remove for a holder of the lock. It also finds processes by the host's directory in their
-// arguments, because a killed rackless may have left the state incomplete.
+// removeLocked needs the lock. It also finds processes by the host's directory in their arguments, because a killed
+// rackless may have left the state incomplete.
 func removeLocked(ctx context.Context, d userdirs.Dirs, name string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, removeLimit, fmt.Errorf("host %s was not gone within %v", name,
 		removeLimit))
@@ -515,11 +503,10 @@ func removeLocked(ctx context.Context, d userdirs.Dirs, name string) error {
 	return os.RemoveAll(dir)
 }
 
-// overhead is the memory used by a QEMU process in addition to its guest's.
+// overhead is the memory of a QEMU beside its guest's.
 const overhead = 512 << 20
 
-// Fits checks that this machine has enough free memory for a host of the profile. Not starting is better than being
-// killed by the kernel later.
+// Fits checks the free memory, because the kernel would kill a host later.
 func (p *Profile) Fits() error {
 	available, err := vm.MemoryAvailable()
 	if err != nil {
@@ -532,18 +519,18 @@ func (p *Profile) Fits() error {
 	return nil
 }
 
-// OtherProgram reports whether the rackless on the host's second disk differs from the file at path in size or time.
+// OtherProgram reports whether the rackless on the second disk differs from the file at path in size or time.
 func (h *Host) OtherProgram(path string) bool {
 	have, err := vm.StampOf(path)
 	return err == nil && h.Tools != "" && have != h.Program
 }
 
-// SetConsoleSize sets the size of the console's terminal, in characters.
+// SetConsoleSize takes characters.
 func (h *Host) SetConsoleSize(ctx context.Context, columns, rows int) error {
 	return h.run(ctx, "stty", "-F", "/dev/hvc0", "cols", fmt.Sprint(columns), "rows", fmt.Sprint(rows))
 }
 
-// DiskUse returns the number of bytes allocated by the host's own disk, that is, written since the host was made.
+// DiskUse returns the bytes allocated by the host's own disk since it was made.
 func (h *Host) DiskUse() int64 {
 	s, err := vm.StampOf(h.path(fileDisk))
 	if err != nil { // no disk, or being removed

@@ -22,7 +22,7 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// testDirs returns short paths, because sockets are below them.
+// testDirs is short, because sockets are below it.
 func testDirs(t *testing.T) userdirs.Dirs {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "rl")
@@ -203,7 +203,6 @@ func TestMoreMemoryThanThereIsIsRefusedBeforeAnythingIsMade(t *testing.T) {
 	}
 }
 
-// need skips the test if a program is missing, or fails it in environments that must have the program.
 func need(t *testing.T, program string) {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil {
@@ -260,7 +259,6 @@ func TestTheSecondDiskHoldsTheProgramAndItsFilesAndIsMadeOnce(t *testing.T) {
 		t.Errorf("made %d times, %s and %s", made, first, again)
 	}
 
-	// Another build gets another disk of the same size. The old disk goes after a long time without use.
 	old := time.Now().Add(-2 * toolsAge)
 	if err := os.Chtimes(first, old, old); err != nil {
 		t.Fatal(err)
@@ -278,7 +276,7 @@ func TestTheSecondDiskHoldsTheProgramAndItsFilesAndIsMadeOnce(t *testing.T) {
 	}
 }
 
-// bootNode returns options that start hosts from the node image, which boots in seconds, with this user's cache.
+// bootNode starts hosts from the node image, which boots in seconds.
 func bootNode(t *testing.T) Options {
 	t.Helper()
 	if testing.Short() {
@@ -303,11 +301,9 @@ func bootNode(t *testing.T) Options {
 		Append: "console=ttyS0 loglevel=3 panic=-1 cryptomgr.notests mitigations=off nokaslr"}}
 }
 
-// testLimit ends a hanging test. It is far above the usual time, because the machine may be busy, and a QEMU may have
-// to be built first.
+// testLimit is long, because a QEMU may have to be built first.
 const testLimit = 30 * time.Minute
 
-// A host is cloned from its template, loses power, boots, and leaves nothing behind.
 func TestLifeOfAHost(t *testing.T) {
 	o := bootNode(t)
 	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
@@ -348,7 +344,7 @@ func TestLifeOfAHost(t *testing.T) {
 			"/sys/bus/pci/devices/0000:41:00.0/class | wc -l"); got != "2" {
 			t.Errorf("%s of 2 devices", got)
 		}
-		run(h, "date", "-s", "@1000000000") // as far from now as a template could be
+		run(h, "date", "-s", "@1000000000")
 		if err := h.identify(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -400,8 +396,7 @@ func again(ctx context.Context, t *testing.T, h *Host, o Options, run func(*Host
 	}
 }
 
-// The adapters of a host, which another process emulates, are there again after a power cut. The disk and the boot
-// loader are cut in cmd/rackless, by TestPowerCut.
+// The adapters, which another process emulates, are there again. cmd/rackless's TestPowerCut cuts disk and boot loader.
 func TestE2EAdaptersComeBackAfterAPowerCut(t *testing.T) {
 	storey.E2E(t)
 	o := bootNode(t)
@@ -436,7 +431,6 @@ func TestE2EAdaptersComeBackAfterAPowerCut(t *testing.T) {
 	has("after the power cut")
 }
 
-// A host's disk is an overlay of its template's, which stays as long as the host.
 func TestTemplatesThatHostsStandOnAreInUse(t *testing.T) {
 	d := testDirs(t)
 	put(t, d, "host", func(s *State) { s.Template = "used" })

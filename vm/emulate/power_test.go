@@ -5,9 +5,7 @@ import (
 	"fmt"
 )
 
-// Power cuts, which only tests need.
-
-// PowerCut ends the host's machine at once, like a power cut. Its disk stays as it was.
+// PowerCut ends the machine at once; its disk stays as it was.
 func (h *Host) PowerCut(ctx context.Context) error {
 	if err := h.Process.Kill(ctx); err != nil {
 		return fmt.Errorf("host %s: %w", h.Name, err)
@@ -15,7 +13,7 @@ func (h *Host) PowerCut(ctx context.Context) error {
 	return nil
 }
 
-// Boot starts a host that is off, like a power button, and returns when its agent answers.
+// Boot starts a host that is off, until its agent answers.
 func (h *Host) Boot(ctx context.Context, o Options) (err error) {
 	defer func() { o.Progress.End(err) }()
 	if h.Running() {

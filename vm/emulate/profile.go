@@ -9,25 +9,23 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A Profile is a machine described by a file. ParseProfile reads it, and checks that QEMU can emulate the machine.
+// A Profile is a machine that QEMU can emulate.
 type Profile struct {
 	Name        string `yaml:"name" json:"name"`
 	Description string `yaml:"description" json:"description,omitempty"`
 
-	// Packages is the number of processor packages (sockets). NUMA nodes are assigned in order: with 4 nodes and 2
-	// packages, nodes 0 and 1 are in package 0.
+	// Packages are the sockets. NUMA nodes are assigned in order: of 4 nodes in 2 packages, 0 and 1 are in package 0.
 	Packages int `yaml:"packages" json:"packages"`
-	// ThreadsPerCore is 1 or 2. QEMU numbers the threads of a core consecutively.
+	// ThreadsPerCore is 1 or 2, numbered consecutively by QEMU.
 	ThreadsPerCore int        `yaml:"threads_per_core" json:"threads_per_core"`
 	NUMANodes      []NUMANode `yaml:"numa_nodes" json:"numa_nodes"`
-	// Distances is the SLIT: one row per node, 10 for the node itself. It may be omitted if there is one node.
+	// Distances is the SLIT, with 10 for the node itself. One node needs none.
 	Distances [][]int `yaml:"distances" json:"distances,omitempty"`
 
-	// Screen adds the VGA device of a BMC, as in servers. Firmware and kernel show their console there, and on no
-	// GPU.
+	// Screen adds the VGA device of a BMC. Firmware and kernel show their console there, and on no GPU.
 	Screen bool `yaml:"screen" json:"screen,omitempty"`
 
-	// Disk is the size of the root disk in bytes.
+	// Disk is the root disk's size.
 	Disk lab.Bytes `yaml:"disk" json:"disk_bytes"`
 
 	GPUs     []GPU    `yaml:"gpus" json:"gpus,omitempty"`
@@ -36,73 +34,69 @@ type Profile struct {
 	Bridges  []Bridge `yaml:"bridges" json:"bridges,omitempty"`
 }
 
-// A NUMANode is a memory node with its cores. QEMU requires the same number of cores in all nodes.
+// A NUMANode is a memory node. QEMU requires the same number of cores in all.
 type NUMANode struct {
 	Cores  int       `yaml:"cores" json:"cores"`
 	Memory lab.Bytes `yaml:"memory" json:"memory_bytes"`
 }
 
-// A device's address is the one shown by the machine's kernel. A device with its own root complex is device 0 on its
-// bus, below a root port on the previous bus. A device behind a switch or bridge names that by its address.
+// A device's address is the kernel's. A device with its own root complex is device 0 on its bus, below a root port on
+// the previous bus.
 
-// A GPU is a display controller that stands in for a GPU.
+// A GPU is a stand-in: a display controller.
 type GPU struct {
 	Address  topology.PCIAddr  `yaml:"address" json:"address"`
-	NUMANode int               `yaml:"numa_node" json:"numa_node"` // the switch's or bridge's node, if it is behind one
+	NUMANode int               `yaml:"numa_node" json:"numa_node"` // or that of the switch or bridge above
 	Behind   *topology.PCIAddr `yaml:"behind" json:"behind,omitempty"`
-	Audio    bool              `yaml:"audio" json:"audio,omitempty"` // adds an audio controller as function 1
+	Audio    bool              `yaml:"audio" json:"audio,omitempty"` // controller as function 1
 }
 
-// A NIC is a network card: a ConnectX if Model is set, else an Intel card, which is an 82576 if it has virtual
-// functions.
+// A NIC is a ConnectX if Model is set, else an Intel card: an 82576 if it has virtual functions.
 type NIC struct {
 	Address  topology.PCIAddr  `yaml:"address" json:"address"`
-	NUMANode int               `yaml:"numa_node" json:"numa_node"` // the switch's or bridge's node, if it is behind one
+	NUMANode int               `yaml:"numa_node" json:"numa_node"` // or that of the switch or bridge above
 	Behind   *topology.PCIAddr `yaml:"behind" json:"behind,omitempty"`
-	// Model is a ConnectX model known to connectx.Rate, or "".
+	// Model is known to connectx.Rate, or "".
 	Model string `yaml:"model" json:"model,omitempty"`
-	Ports int    `yaml:"ports" json:"ports"` // 1 or 2: functions 0 and 1; 0 in the file means 1
-	// VFs is the number of virtual functions per port: 0, or MaxVFs for Intel's card. A ConnectX has them as further
-	// functions of its device from the start, as far as its firmware settings allow.
+	Ports int    `yaml:"ports" json:"ports"` // 1 or 2; 0 in the file means 1
+	// VFs is the number of virtual functions per port: 0, or MaxVFs for Intel's card. A ConnectX has them from the
+	// start, as far as its firmware settings allow.
 	VFs int `yaml:"vfs" json:"vfs"`
-	// Wires names the cable of each port, in order. Two ports with the same name are connected back to back, more by
-	// a switch; a port without a name has no link.
+	// Wires names the cable of each port. Two ports with the same name are back to back, more on a switch; a port
+	// without a name has no link.
 	Wires []string `yaml:"wires" json:"wires,omitempty"`
 }
 
-// A Switch is a PCI Express switch, named by the address of its upstream port. The buses of devices behind it come
-// after the bus of its downstream ports.
+// A Switch is named by its upstream port. Buses behind it come after the bus of its downstream ports.
 type Switch struct {
 	Address  topology.PCIAddr `yaml:"address" json:"address"`
 	NUMANode int              `yaml:"numa_node" json:"numa_node"`
 }
 
-// A Bridge leads to a conventional PCI bus. Its devices form one IOMMU group, because the IOMMU cannot distinguish
-// them.
+// A Bridge leads to a conventional PCI bus, whose devices the IOMMU cannot distinguish: they form one group.
 type Bridge struct {
 	Address  topology.PCIAddr `yaml:"address" json:"address"`
 	NUMANode int              `yaml:"numa_node" json:"numa_node"`
 }
 
-// MaxVFs is the number of virtual functions of an emulated SR-IOV port. Of the 82576's eight, the driver igb keeps
-// one for the port itself (drivers/net/ethernet/intel/igb/igb_main.c, igb_probe).
+// MaxVFs is per port. Of the 82576's eight, the driver igb keeps one for the port itself
+// (drivers/net/ethernet/intel/igb/igb_main.c, igb_probe).
 const MaxVFs = 7
 
-// Cores returns the machine's number of cores.
+// Cores returns the sum of the nodes' cores.
 func (p *Profile) Cores() int {
 	return lists.Sum(p.NUMANodes, func(node NUMANode) int { return node.Cores })
 }
 
-// CPUs returns the number of CPUs that the machine's kernel sees.
+// CPUs returns the number that the kernel sees.
 func (p *Profile) CPUs() int { return p.Cores() * p.ThreadsPerCore }
 
-// Memory returns the memory of all nodes.
+// Memory returns the sum of all nodes.
 func (p *Profile) Memory() lab.Bytes {
 	return lists.Sum(p.NUMANodes, func(n NUMANode) lab.Bytes { return n.Memory })
 }
 
-// Scale returns the same machine with one core for every n, but at least one per NUMA node. Memory and devices stay;
-// n is at least 1.
+// Scale keeps one core of n (at least 1), but one per NUMA node. Memory and devices stay.
 func (p *Profile) Scale(n int) *Profile {
 	q := *p
 	q.NUMANodes = slices.Clone(p.NUMANodes)
@@ -112,8 +106,8 @@ func (p *Profile) Scale(n int) *Profile {
 	return &q
 }
 
-// WithMemory returns the same machine with about this much memory, spread over its nodes as in p in multiples of
-// memoryStep. It returns an error if the machine could not boot with so little.
+// WithMemory spreads about this much memory over the nodes as in p, in multiples of memoryStep. It returns an error if
+// the machine could not boot with so little.
 func (p *Profile) WithMemory(total lab.Bytes) (*Profile, error) {
 	q := *p
 	q.NUMANodes = slices.Clone(p.NUMANodes)
@@ -125,19 +119,18 @@ func (p *Profile) WithMemory(total lab.Bytes) (*Profile, error) {
 	return &q, q.checkMemory(total)
 }
 
-// A device is a switch, bridge, GPU or NIC of a profile. Exactly one of the four is set.
+// A device has exactly one of sw, bridge, gpu and nic set.
 type device struct {
-	path    string // its path in the file: "gpus[1]"
+	path    string // "gpus[1]"
 	address topology.PCIAddr
-	node    *int              // the NUMA node, set from the switch or bridge above it
-	up      *topology.PCIAddr // address of the switch or bridge; nil below its own root port
+	node    *int              // set from the switch or bridge above
+	up      *topology.PCIAddr // switch or bridge; nil below its own root port
 	sw      *Switch
 	bridge  *Bridge
 	gpu     *GPU
 	nic     *NIC
 }
 
-// devices returns all devices, in the order switches, bridges, GPUs, NICs.
 func (p *Profile) devices() []device {
 	var all []device
 	add := func(kind string, i int, d device) {
@@ -163,7 +156,7 @@ func (p *Profile) devices() []device {
 	return all
 }
 
-// A root is a device below its own root port, with the devices behind it if it is a switch or bridge.
+// A root is a device below its own root port, with the devices behind it.
 type root struct {
 	device
 	last   int      // highest bus number below it
@@ -182,7 +175,7 @@ func (p *Profile) roots() []root {
 		r.behind = append(r.behind, lists.Filter(devices,
 			func(b device) bool { return b.up != nil && *b.up == d.address && (d.sw != nil || d.bridge != nil) })...)
 		switch {
-		case d.sw != nil: // one bus for its downstream ports, and one below each of them
+		case d.sw != nil: // one for its downstream ports, and one below each
 			r.last += 1 + len(r.behind)
 		case d.bridge != nil:
 			r.last++

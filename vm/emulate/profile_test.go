@@ -13,7 +13,6 @@ import (
 	"github.com/rackless/rackless/lab"
 )
 
-// good is a valid profile in which tests change lines.
 const good = `name: small
 description: two nodes
 packages: 2
@@ -62,7 +61,6 @@ func TestAProfileIsReadWithItsDefaults(t *testing.T) {
 	}
 }
 
-// Each fault is reported with its path and a correction.
 func TestFaultsOfProfilesAreNamedWithTheirPlace(t *testing.T) {
 	tests := []struct {
 		name, old, new string
@@ -244,7 +242,7 @@ func FuzzParseProfile(f *testing.F) {
 			}
 			return
 		}
-		// Every accepted profile can be emulated, and none of its values becomes a separate option.
+		// No accepted value becomes a separate option.
 		for i, a := range (machine{name: "x", profile: p, accel: "tcg"}).args() {
 			if strings.ContainsAny(a, "\n\x00") {
 				t.Errorf("argument %d: %q", i, a)

@@ -15,38 +15,38 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// A State is the record of a host in state.json in its directory. It is written before anything is started.
+// A State is a host's state.json, written before anything is started.
 type State struct {
 	Version     int        `json:"version"` // of this format
 	Name        string     `json:"name"`
 	Profile     *Profile   `json:"profile"` // after scaling
 	Keep        bool       `json:"keep"`
-	Owner       vm.Process `json:"owner"` // its maker; a host that is not kept ends with it
+	Owner       vm.Process `json:"owner"` // a host that is not kept ends with it
 	Boot        string     `json:"boot"`  // key of the Boot
 	QEMU        string     `json:"qemu"`  // version
 	Accel       string     `json:"accelerator"`
-	AccelReason string     `json:"accelerator_reason,omitempty"` // reason that Accelerator is not kvm
+	AccelReason string     `json:"accelerator_reason,omitempty"` // why it is not kvm
 	Made        time.Time  `json:"made"`
-	// Ready is set after the host's agent has answered. It stays false if making the host was interrupted.
+	// Ready stays false until the agent has answered.
 	Ready bool `json:"ready"`
 
 	// Fields of the last boot.
 	Process    vm.Process `json:"process"`
 	Booted     time.Time  `json:"booted"`
 	Cloned     bool       `json:"cloned"`                // resumed from a template
-	Template   string     `json:"template,omitempty"`    // key of the template below its disk
+	Template   string     `json:"template,omitempty"`    // below its disk
 	ColdReason string     `json:"cold_reason,omitempty"` // why not cloned
-	// Tools is the image of the second disk, and Program the program on it; "" if there is no disk.
+	// Tools is the image of the second disk, or "", and Program the program on it.
 	Tools   string   `json:"tools,omitempty"`
 	Program vm.Stamp `json:"program,omitzero"`
 }
 
 const stateVersion = 1
 
-// ErrNoHost is returned if a host does not exist.
+// ErrNoHost says that a host does not exist.
 var ErrNoHost = errors.New("no such host")
 
-// Dir returns the directory of all hosts.
+// Dir is the parent of the hosts' directories.
 func Dir(d userdirs.Dirs) string { return filepath.Join(d.Run, "hosts") }
 
 func hostDir(d userdirs.Dirs, name string) string { return filepath.Join(Dir(d), name) }
@@ -59,9 +59,8 @@ func loadState(dir string) (s State, err error) {
 
 func (h *Host) save() error { return statedir.Write(h.Dir, h.State) }
 
-// lock takes the lock of a host. One process at a time makes, boots or removes it, and the owner of a host that is
-// not kept holds the lock throughout. If another process has it, waiting is called once, and its error ends the
-// attempt.
+// lock is needed to make, boot or remove a host; the owner of a host that is not kept holds it throughout. If another
+// process has it, waiting is called once, and its error ends the attempt.
 func lock(ctx context.Context, d userdirs.Dirs, name string, waiting func() error) (unlock func(), err error) {
 	for _, dir := range []string{d.Run, Dir(d)} {
 		if err := statedir.Own("emulated hosts", dir); err != nil {
@@ -76,7 +75,7 @@ func lock(ctx context.Context, d userdirs.Dirs, name string, waiting func() erro
 	})
 }
 
-// Open finds a host by name. If it does not exist, the error is ErrNoHost with the existing names.
+// Open finds a host by name. ErrNoHost comes with the existing names.
 func Open(d userdirs.Dirs, name string) (*Host, error) {
 	if err := checkHostName(name); err != nil {
 		return nil, err
@@ -109,8 +108,8 @@ func names(d userdirs.Dirs) ([]string, error) {
 	return out, err
 }
 
-// List returns all hosts of this user, by name. It omits hosts that are being made or removed, and reports unreadable
-// hosts in the error beside the others.
+// List returns this user's hosts by name, without any that is being made or removed. The error reports unreadable ones
+// beside the others.
 func List(d userdirs.Dirs) ([]*Host, error) {
 	all, err := names(d)
 	if err != nil {
@@ -130,9 +129,9 @@ func List(d userdirs.Dirs) ([]*Host, error) {
 	return hosts, errors.Join(errs...)
 }
 
-// Sweep removes hosts that were not to be kept and whose owners were killed. It returns their names.
+// Sweep removes and names hosts that were not kept and whose owners were killed.
 func Sweep(ctx context.Context, d userdirs.Dirs) ([]string, error) {
-	hosts, _ := List(d) // an unreadable host must not block others; emulate ls reports it
+	hosts, _ := List(d) // emulate ls reports an unreadable host
 	hosts = slices.DeleteFunc(hosts, func(h *Host) bool { return h.Keep || h.Owner.Alive() })
 	var gone []string
 	for _, h := range hosts {

@@ -14,8 +14,7 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// templates returns the cache of host templates. A template in use by a host of this user stays, because the host's
-// disk is an overlay of the template's.
+// templates returns the cache. A template in use by a host stays, because the host's disk is an overlay of it.
 func templates(d userdirs.Dirs, note func(format string, args ...any)) vm.Cache {
 	return vm.Cache{Dir: filepath.Join(d.Cache, "hosts", "templates"), Note: note, Used: func() ([]string, error) {
 		hosts, err := List(d)
@@ -23,7 +22,7 @@ func templates(d userdirs.Dirs, note func(format string, args ...any)) vm.Cache 
 	}}
 }
 
-// templateKey returns the key of the template for a machine: a hash of everything that its guest can see.
+// templateKey hashes everything that the guest can see.
 func templateKey(m machine) string {
 	version := m.qemu.Version
 	m = machine{
@@ -33,7 +32,7 @@ func templateKey(m machine) string {
 	return vm.Key(append(m.args(), m.boot.Key, version, settleScript)...)
 }
 
-// placeholder replaces the path of a file in a key, because the guest cannot see the path.
+// placeholder replaces a path, which the guest cannot see.
 func placeholder(path string) string {
 	if path == "" {
 		return ""
@@ -69,7 +68,7 @@ func ensureTemplate(ctx context.Context, o Options, m machine) (*vm.Template, er
 	if m.boot.Disk != "" {
 		b.Files = append(b.Files, fileDisk)
 	}
-	// Report the step only if the template is made, because opening a cached one takes no time.
+	// Opening a cached template takes no time, and is no step.
 	return c.Ensure(ctx, key, func() (*vm.Template, error) {
 		o.Progress.Begin(fmt.Sprintf("boot the template of %s (%d CPUs, %v, %s), once", p.Name, p.CPUs(), p.Memory(),
 			m.accel))
@@ -77,14 +76,13 @@ func ensureTemplate(ctx context.Context, o Options, m machine) (*vm.Template, er
 	})
 }
 
-// bootsAt returns a function that describes the boot progress of the machine in a directory. The kernel is quiet, so
-// the console has few lines, of which it reads the last.
+// bootsAt reads the last line of the console, which has few because the kernel is quiet.
 func bootsAt(dir string) func() string {
 	return func() string {
 		switch line := vm.LastLine(filepath.Join(dir, vm.FileConsole)); {
 		case line == "":
 			return "firmware"
-		case strings.HasPrefix(line, "Loading"): // GRUB, which prints nothing when done
+		case strings.HasPrefix(line, "Loading"): // GRUB, silent when done
 			return "kernel and initial file system"
 		case strings.HasSuffix(line, "#"):
 			return "a shell is there, services start"
@@ -97,13 +95,13 @@ func bootsAt(dir string) func() string {
 // settleScript waits until everything has started. udev may still load drivers after systemd is done. A failed unit
 // ("degraded") is a matter of the image; a guest without systemd is ready when its agent answers.
 //
-// libvirtd queries QEMU's capabilities, which took 20 CPU-s on an emulated machine, and caches them. It repeats the
-// query only if the CPU changes, and clones have the template's. It stays running, because a start takes 5 CPU-s.
+// libvirtd queries QEMU's capabilities, which took 20 CPU-s when emulated, and caches them for clones, which have the
+// same CPU. It stays running, because a start takes 5 CPU-s.
 const settleScript = `if [ -d /run/systemd/system ]; then systemctl start ` + consoleUnit +
 	`; systemctl is-system-running --wait >/dev/null; udevadm settle --timeout=600
 virsh --quiet --connect qemu:///system capabilities >/dev/null; fi`
 
-// settle waits until everything in a template's guest has started and its writes are on disk.
+// settle also waits until writes are on disk.
 func settle(ctx context.Context, dir string, p *Profile, seen *steps.Progress) (release func(), err error) {
 	if err := unplug(ctx, dir, p.unplugged()); err != nil {
 		return nil, err
@@ -124,7 +122,7 @@ func settle(ctx context.Context, dir string, p *Profile, seen *steps.Progress) (
 	return func() { conn.Close() }, err
 }
 
-// unplug takes down the links of ports without a wire, because QEMU gives unconnected ports a link.
+// unplug takes links down, because QEMU gives unconnected ports one.
 func unplug(ctx context.Context, dir string, ports []string) error {
 	if len(ports) == 0 {
 		return nil

@@ -17,24 +17,23 @@ const (
 	maxNodes = 16
 	// maxCPUs is limited by 8-bit APIC identifiers; QEMU's emulated CPU has no x2APIC.
 	maxCPUs = 255
-	// memoryStep is the size of a hugepage, so that none straddles two nodes.
+	// memoryStep is a hugepage, so that none straddles two nodes.
 	memoryStep = 2 * lab.MiB
-	// minNodeMemory is enough for a kernel to bring up a NUMA node with its per-CPU data.
+	// minNodeMemory has room for a kernel's per-CPU data of the node.
 	minNodeMemory = 128 * lab.MiB
-	// minMemory is the measured need of Debian with systemd, libvirtd and two small nested nodes.
+	// minMemory was measured with Debian, systemd, libvirtd and two small nested nodes.
 	minMemory = 1 * lab.GiB
 	minDisk   = 4 * lab.GiB
 	maxDisk   = 1 * lab.TiB
 )
 
-// namePattern restricts names of profiles, hosts and wires, because they become file names and parts of QEMU's
-// options.
+// namePattern is for names that become file names and parts of QEMU's options.
 var namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
 
-// maxName limits names, because they become parts of socket paths.
+// maxName limits parts of socket paths.
 const maxName = 24
 
-// A fault is an error in a profile, with the dotted path of the value, such as "gpus[1].address".
+// A fault is an error at a dotted path, such as "gpus[1].address".
 type fault struct {
 	path string
 	what string
@@ -45,8 +44,7 @@ func faultf(path, format string, args ...any) *fault {
 }
 
 func (p *Profile) check() *fault {
-	// The order matters, because each check relies on the earlier ones; for example, device places need the number of
-	// nodes.
+	// Each check relies on the earlier ones; for example, device places need the number of nodes.
 	for _, f := range []func() *fault{p.checkBasics, p.checkCPUs, p.checkDistances, p.checkDevices, p.checkBuses,
 		p.checkWires} {
 		if f := f(); f != nil {
@@ -103,7 +101,7 @@ func (p *Profile) checkCPUs() *fault {
 	return nil
 }
 
-// checkMemory refuses a machine with too little memory to boot. asked is the user's value.
+// checkMemory's asked is the user's value.
 func (p *Profile) checkMemory(asked lab.Bytes) error {
 	least := max(minMemory, minNodeMemory*lab.Bytes(len(p.NUMANodes)))
 	for _, n := range p.NUMANodes {
@@ -115,7 +113,7 @@ func (p *Profile) checkMemory(asked lab.Bytes) error {
 	return nil
 }
 
-// checkDistances checks the SLIT against the ACPI specification (5.2.17): 10 from a node to itself, more to others.
+// checkDistances checks the SLIT (ACPI, 5.2.17): 10 from a node to itself, more to others.
 func (p *Profile) checkDistances() *fault {
 	n := len(p.NUMANodes)
 	if len(p.Distances) == 0 && n == 1 {
@@ -157,7 +155,7 @@ func (p *Profile) checkDevices() *fault {
 	return nil
 }
 
-// checkPlace checks the address of a device, and sets the NUMA node of a device behind a switch or bridge.
+// checkPlace also sets the NUMA node of a device behind a switch or bridge.
 func (p *Profile) checkPlace(d device, all []device) *fault {
 	a := d.address
 	switch {
@@ -183,7 +181,7 @@ func (p *Profile) checkPlace(d device, all []device) *fault {
 	return nil
 }
 
-// checkNIC checks that QEMU has a model for a card, and sets the number of its ports.
+// checkNIC also sets the number of ports.
 func (p *Profile) checkNIC(d device) *fault {
 	n := d.nic
 	n.Ports = cmp.Or(n.Ports, 1)
@@ -212,10 +210,9 @@ func (p *Profile) checkNIC(d device) *fault {
 	return nil
 }
 
-// checkBuses checks the addresses in the profile against the firmware's bus numbers, which it assigns depth first
-// from each root complex.
+// checkBuses compares addresses with the firmware's bus numbers, depth first from each root complex.
 func (p *Profile) checkBuses() *fault {
-	// SeaBIOS numbers buses in the order of root complexes, each with everything below it.
+	// SeaBIOS follows the order of root complexes.
 	last, before := 0, "bus 00, that of the chipset"
 	for _, r := range p.roots() {
 		if first := int(r.address.Bus) - 1; first <= last {
@@ -232,8 +229,8 @@ func (p *Profile) checkBuses() *fault {
 				r.address)
 		}
 		for i, b := range r.behind {
-			// Behind a switch on bus n, its ports are on n+1, and each has its own bus from n+2 on. Behind a bridge,
-			// all devices share n+1.
+			// Behind a switch on bus n, its ports are on n+1, and each has a bus from n+2 on. Behind a bridge, all
+			// devices share n+1.
 			a, bus := b.address, int(r.address.Bus)+2+i
 			if r.bridge != nil {
 				bus = int(r.address.Bus) + 1
@@ -253,7 +250,7 @@ func (p *Profile) checkBuses() *fault {
 	return nil
 }
 
-// pathOf returns the path of a device's address in the file. Of two equal addresses, it returns the last.
+// pathOf returns the last of two equal addresses.
 func (p *Profile) pathOf(a topology.PCIAddr) string {
 	for _, d := range slices.Backward(p.devices()) {
 		if d.address == a {
@@ -263,8 +260,7 @@ func (p *Profile) pathOf(a topology.PCIAddr) string {
 	return ""
 }
 
-// checkWires checks that each wire joins ports of ConnectX adapters only, or of other cards only. ConnectX wires are
-// in the process that emulates the adapters; others are sockets between devices of QEMU.
+// checkWires keeps ConnectX ports, wired in the emulating process, apart from others, wired by sockets in QEMU.
 func (p *Profile) checkWires() *fault {
 	ends := map[string][]string{} // paths, by name
 	connectX := map[string]bool{}
@@ -295,7 +291,7 @@ func (p *Profile) checkWires() *fault {
 	return nil
 }
 
-// checkHostName refuses invalid host names, above all "", whose directory would be that of all hosts.
+// checkHostName refuses above all "", whose directory would be that of all hosts.
 func checkHostName(name string) error {
 	if !namePattern.MatchString(name) || len(name) > maxName || strings.Contains(name, "/") {
 		return fmt.Errorf("host %q: not a name of a host: want at most %d of the letters a-z, digits and hyphens", name,

@@ -16,57 +16,55 @@ import (
 	"github.com/rackless/rackless/internal/wait"
 )
 
-// A Conn carries commands to a guest agent, and its answers; *qapi.Conn does it over a unix socket, and libvirt in
-// another way. Several goroutines may call it. Errors of the agent itself are a *qapi.Error.
+// A Conn carries commands to a guest agent, for several goroutines; *qapi.Conn is one. Errors of the agent itself are a
+// *qapi.Error.
 type Conn interface {
-	// Call sends one command and decodes its return value into result, which may be nil.
+	// Call decodes the return value into result, unless that is nil.
 	Call(ctx context.Context, command string, args, result any) error
-	// Done returns a channel that is closed when the connection has ended and another is needed.
+	// Done returns a channel that is closed when another connection is needed.
 	Done() <-chan struct{}
 	Close() error
 }
 
-// An Agent runs commands in a guest through qemu-ga, in the built-in image or any other with the agent.
+// An Agent runs commands in a guest through qemu-ga.
 type Agent struct {
 	// AnswerLimit limits one agent command, which returns at once even if it starts a program. It should exceed the
 	// limits of intermediate layers, whose errors are more precise. 0 means 30 s.
 	AnswerLimit time.Duration
-	Node        string // name of the node, for --verbose
-	// Dir is the guest directory for the output of streamed commands. Empty means /run.
+	Node        string // for --verbose
+	// Dir is for the output of streamed commands, "" for /run.
 	Dir string
 
 	conn Conn
 }
 
-// NewAgent uses an already synchronised connection.
+// NewAgent uses a synchronised connection.
 func NewAgent(c Conn) *Agent { return &Agent{conn: c} }
 
-// Done returns a channel that is closed when the connection has ended and another is needed.
+// Done is the connection's.
 func (a *Agent) Done() <-chan struct{} { return a.conn.Done() }
 
 // Close ends the connection.
 func (a *Agent) Close() error { return a.conn.Close() }
 
-// A Command is a program to run in a guest.
+// A Command runs in a guest.
 type Command struct {
 	Argv  []string
 	Stdin []byte
-	// MaxPoll limits the interval between status queries. Each query costs the guest CPU time (about 2.3 ms if its
-	// CPU is emulated), which would disturb a measurement. 0 means 50 ms at first, rising to half a second for long
-	// commands, or to a second if output is streamed.
+	// MaxPoll limits the interval between status queries, each of which costs an emulated guest about 2.3 ms of CPU
+	// time. 0 means 50 ms at first, rising to half a second, or to a second if output is streamed.
 	MaxPoll time.Duration
-	// Awaited is closed when a caller begins to wait for the end. Until then, queries are limited to two a second, so
-	// that the command runs undisturbed. If nil, the caller waits from the start.
+	// Awaited is closed when a caller begins to wait; until then, queries are limited to two a second, so that the
+	// command runs undisturbed. If nil, the caller waits from the start.
 	Awaited <-chan struct{}
 }
 
-// A Result is the outcome of a command. qemu-ga keeps at most 16 MiB of each stream.
+// A Result has at most 16 MiB of each stream, qemu-ga's limit.
 type Result struct {
 	Stdout, Stderr []byte
-	ExitCode       int // 128 + signal number if a signal ended it, as in a shell
+	ExitCode       int // 128 + number of a signal, as in a shell
 }
 
-// status is the return value of guest-exec-status.
 type status struct {
 	Exited       bool   `json:"exited"`
 	ExitCode     int    `json:"exitcode"`
@@ -77,18 +75,17 @@ type status struct {
 	ErrTruncated bool   `json:"err-truncated"`
 }
 
-// longPoll is the longest interval between status queries, unless a command asks for less.
+// longPoll is the default for long commands.
 const longPoll = 500 * time.Millisecond
 
-// streamPoll is the longest interval for streamed commands, because each poll takes three agent calls.
+// streamPoll is long, because each poll takes three agent calls.
 const streamPoll = time.Second
 
-// startupQuiet is the initial time in which MaxPoll is ignored and polls become rarer: measuring tools calibrate the
-// CPU's clock at their start, and polls would upset that.
+// startupQuiet is the time for which MaxPoll is ignored and polls become rarer: they would upset the calibration of the
+// CPU's clock by measuring tools.
 const startupQuiet = 500 * time.Millisecond
 
-// maxPoll returns the longest interval between status queries of a command that has run since a time. An emulated
-// guest pays milliseconds for each query: at one every 50 ms, a command of minutes used up a CPU.
+// maxPoll depends on the time since the start: at a query every 50 ms, a command of minutes used up an emulated CPU.
 func (c Command) maxPoll(since time.Time) time.Duration {
 	if c.MaxPoll == 0 {
 		return min(max(50*time.Millisecond, time.Since(since)/16), streamPoll)
@@ -99,8 +96,8 @@ func (c Command) maxPoll(since time.Time) time.Duration {
 	return c.MaxPoll
 }
 
-// Run executes a command and waits for its end. If ctx ends first, Run kills the command in the guest and returns
-// ctx's cause with the output so far. An exit status other than 0 is not an error.
+// Run waits for the end of a command. If ctx ends first, Run kills the command in the guest and returns ctx's cause
+// with the output so far. An exit status other than 0 is not an error.
 func (a *Agent) Run(ctx context.Context, c Command) (Result, error) {
 	if len(c.Argv) == 0 {
 		return Result{}, errors.New("no command")
@@ -135,8 +132,7 @@ func (a *Agent) Run(ctx context.Context, c Command) (Result, error) {
 	}
 }
 
-// Output executes a command and returns its output. An exit status other than 0 is an error that includes the
-// command's message.
+// Output is like Run, but an exit status other than 0 is an error with the command's message.
 func (a *Agent) Output(ctx context.Context, argv ...string) ([]byte, error) {
 	r, err := a.Run(ctx, Command{Argv: argv})
 	if err == nil && r.ExitCode != 0 {
@@ -156,8 +152,8 @@ func (a *Agent) start(ctx context.Context, c Command) (pid int, err error) {
 	var started struct {
 		PID int `json:"pid"`
 	}
-	// The end of ctx does not interrupt an agent command at once: that would break the connection between request and
-	// answer, and a started program could not be killed.
+	// Interrupting an agent command would break the connection between request and answer, and a started program could
+	// not be killed.
 	err = a.call(ctx, "guest-exec", args, &started)
 	if err == nil && started.PID <= 1 {
 		err = fmt.Errorf("the guest agent gave process number %d to %s", started.PID, c.Argv[0])
@@ -165,7 +161,7 @@ func (a *Agent) start(ctx context.Context, c Command) (pid int, err error) {
 	return started.PID, err
 }
 
-// Detach starts a command without waiting for it. Its output is discarded.
+// Detach starts a command without waiting, and discards its output.
 func (a *Agent) Detach(ctx context.Context, argv ...string) error {
 	trace.Runs(a.Node, argv)
 	return a.call(ctx, "guest-exec", map[string]any{"path": argv[0], "arg": argv[1:]}, nil)
@@ -177,10 +173,10 @@ func (a *Agent) status(ctx context.Context, pid int) (status, error) {
 	return st, err
 }
 
-// answerLimit is the default AnswerLimit, which is longer than the default limit of a Mux.
+// answerLimit is longer than the default limit of a Mux.
 const answerLimit = 30 * time.Second
 
-// call sends one command and waits for its answer, after the end of ctx for killLimit more.
+// call waits for killLimit more after the end of ctx.
 func (a *Agent) call(ctx context.Context, command string, args, result any) error {
 	limit := cmp.Or(a.AnswerLimit, answerLimit)
 	late := fmt.Errorf("no answer within %v", limit)
@@ -212,15 +208,12 @@ func (s status) result() (Result, error) {
 	return r, nil
 }
 
-// killLimit limits the calls that remain after a caller has given up.
 const killLimit = 5 * time.Second
 
-// last returns a context for these calls.
 func last(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), killLimit)
 }
 
-// end kills a command and returns its output so far and the reason.
 func (a *Agent) end(ctx context.Context, pid int) (Result, error) {
 	cause := errors.Join(context.Cause(ctx), a.kill(ctx, pid))
 	ctx, cancel := last(ctx)
@@ -239,12 +232,12 @@ func (a *Agent) end(ctx context.Context, pid int) (Result, error) {
 	return Result{}, cause
 }
 
-// killScript kills a process with its descendants and its process group.
+// killScript also kills the descendants and the process group.
 //
 //go:embed kill.sh
 var killScript string
 
-// kill kills a command in the guest, even if ctx is done.
+// kill works even if ctx is done.
 func (a *Agent) kill(ctx context.Context, pid int) error {
 	ctx, cancel := last(ctx)
 	defer cancel()
@@ -255,17 +248,16 @@ func (a *Agent) kill(ctx context.Context, pid int) error {
 	return nil
 }
 
-// maxInput limits a command's standard input, which goes to the guest agent in one message.
+// maxInput goes to the agent in one message.
 const maxInput = 16 << 20
 
-// ReadInput reads the whole input. It gives up when ctx ends, because a pipe that is never closed would block the
-// program forever.
+// ReadInput gives up when ctx ends, because a pipe that is never closed would block the program.
 func ReadInput(ctx context.Context, in io.Reader) ([]byte, error) {
 	type result struct {
 		data []byte
 		err  error
 	}
-	// Buffered, so that the reader ends even if ReadInput has given up.
+	// The reader ends even if ReadInput has given up.
 	ch := make(chan result, 1)
 	go func() {
 		b, err := io.ReadAll(io.LimitReader(in, maxInput+1))

@@ -18,31 +18,29 @@ import (
 	"github.com/rackless/rackless/machine/facts"
 )
 
-// An Identity contains everything in which the clones of a template must differ.
+// An Identity is everything in which clones must differ.
 type Identity struct {
 	Name      string
 	MachineID string   // 32 hexadecimal digits, see machine-id(5)
 	MTU       int      // of every network device, bytes
-	Hosts     []string // lines of /etc/hosts, for all nodes
-	NICs      []NIC    // in the order of eth0, eth1 ...
-	Keys      *Keys    // of a full node, which has ssh; else nil
+	Hosts     []string // lines of /etc/hosts
+	NICs      []NIC    // eth0, eth1 ...
+	Keys      *Keys    // of a full node; else nil
 }
 
-// Keys are the ssh keys of a lab, all of type ssh-ed25519 and in base64. Private keys are the body of an OpenSSH key
-// file.
+// Keys are a lab's ssh-ed25519 keys in base64. Private keys are the body of an OpenSSH key file.
 type Keys struct {
-	Private, Public         string // key of nodes and their users for each other
+	Private, Public         string // of nodes and users for each other
 	HostPrivate, HostPublic string // host key of all nodes
 }
 
-// A NIC is the guest's configuration of a network device. It gets a soft RoCE device unless it has native RDMA.
+// A NIC configures a network device, which gets a soft RoCE device unless it has native RDMA.
 type NIC struct {
 	Device string // "eth0"
-	// Path locates the NIC: its directory below the guest's /sys/devices, with * for bus numbers assigned by the
-	// guest's firmware, e.g. "pci0000:20/0000:20:00.0/0000:*:00.0". The network device there is renamed to Device.
-	// Empty means that it already has that name.
+	// Path is the NIC's directory below /sys/devices, with * for bus numbers of the guest's firmware, e.g.
+	// "pci0000:20/0000:20:00.0/0000:*:00.0". The network device there is renamed to Device, unless Path is "".
 	Path string
-	MAC  string // set if different; empty means that the NIC keeps its own
+	MAC  string // "" if the NIC keeps its own
 	Addr netip.Prefix
 }
 
@@ -53,16 +51,14 @@ func NewMachineID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// newSeed returns random bytes for the guest's generator. They begin with a boot ID, which is a random UUID, and a
-// dot.
+// newSeed begins with a boot ID, a random UUID, and a dot.
 func newSeed() string {
 	var b [48]byte
 	rand.Read(b[:])
-	b[6], b[8] = b[6]&0xf|0x40, b[8]&0x3f|0x80 // version 4, variant 1: RFC 9562
+	b[6], b[8] = b[6]&0xf|0x40, b[8]&0x3f|0x80 // RFC 9562, version 4, variant 1
 	return fmt.Sprintf("%x-%x-%x-%x-%x.%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:16], b[16:])
 }
 
-// words returns the arguments of "rackless-node configure".
 func (id Identity) words() []string {
 	w := []string{"configure", id.Name, id.MachineID, strconv.FormatInt(time.Now().Unix(), 10), newSeed(),
 		strconv.Itoa(id.MTU)}
@@ -76,13 +72,12 @@ func (id Identity) words() []string {
 	return w
 }
 
-// hosts returns lines of /etc/hosts as one word: ADDRESS=NAME,...
+// hosts writes lines as one word: ADDRESS=NAME,...
 func hosts(lines []string) string {
 	return cmp.Or(strings.ReplaceAll(strings.Join(lines, ","), " ", "="), "-")
 }
 
-// SetHosts changes the names of a configured guest's peers. It changes nothing else, so running programs are
-// undisturbed.
+// SetHosts changes only the names of peers, so running programs are undisturbed.
 func (a *Agent) SetHosts(ctx context.Context, lines []string) error {
 	if _, err := a.Output(ctx, "rackless-node", "hosts", hosts(lines)); err != nil {
 		return fmt.Errorf("set the names of the peers: %w", err)
@@ -90,30 +85,28 @@ func (a *Agent) SetHosts(ctx context.Context, lines []string) error {
 	return nil
 }
 
-// Configure sets the identity of a running guest again, changing only differences in MTU, addresses and MACs. It
-// returns the resulting facts.
+// Configure changes only differences in MTU, addresses and MACs of a running guest. It returns the resulting facts.
 func (a *Agent) Configure(ctx context.Context, id Identity) (*facts.Node, error) {
 	out, err := a.Output(ctx, append([]string{"rackless-node"}, id.words()...)...)
 	if err != nil {
 		return nil, fmt.Errorf("configure %s: %w", id.Name, err)
 	}
-	// A node started by an earlier rackless lacks this command, and has no names for its peers, as before.
+	// An earlier rackless lacks this command.
 	_ = a.SetHosts(ctx, id.Hosts)
 	return facts.Parse(out)
 }
 
-// A Setup is a session on the setup port of a freshly started node. The guest's setup programs have waited for input
-// since before the node was cloned, so a session takes a fraction of the time that starting them through the agent
-// would.
+// A Setup is a session on the setup port of a fresh node, whose setup programs have waited since before it was cloned:
+// faster than starting them through the agent.
 type Setup struct {
 	nc net.Conn
 	r  *bufio.Reader
 }
 
-// NewSetup uses a connection. Close closes it.
+// NewSetup owns the connection.
 func NewSetup(nc net.Conn) *Setup { return &Setup{nc: nc, r: bufio.NewReaderSize(nc, maxSetupLine)} }
 
-// Limits of a guest's answer on the setup port. Its image may be a stranger's.
+// The image may be a stranger's.
 const (
 	maxSetupLine = 64 << 10
 	maxSetup     = 1 << 20
@@ -131,7 +124,7 @@ func (s *Setup) line() (string, error) {
 // Close ends the session.
 func (s *Setup) Close() error { return s.nc.Close() }
 
-// Ready returns when the guest waits for its identity.
+// Ready waits until the guest awaits its identity.
 func (s *Setup) Ready(ctx context.Context) error {
 	defer s.bind(ctx)()
 	line, err := s.line()
@@ -141,8 +134,8 @@ func (s *Setup) Ready(ctx context.Context) error {
 	return s.wrap(ctx, "wait for the guest", err)
 }
 
-// Configure sets the guest's identity: clock, random seed and names, then for each NIC its MAC, MTU, address and a
-// soft RoCE device. It returns the resulting facts.
+// Configure sets clock, random seed and names, then for each NIC its MAC, MTU, address and a soft RoCE device. It
+// returns the resulting facts.
 func (s *Setup) Configure(ctx context.Context, id Identity) (*facts.Node, error) {
 	out, err := s.ask(ctx, id.words())
 	if k := id.Keys; err == nil && k != nil {
@@ -157,7 +150,7 @@ func (s *Setup) Configure(ctx context.Context, id Identity) (*facts.Node, error)
 	return facts.Parse(out)
 }
 
-// Reach pings addrs with payload bytes each and without fragmentation, and returns the addresses that answered.
+// Reach pings addrs with payload bytes, unfragmented, and returns the addresses that answered.
 func (s *Setup) Reach(ctx context.Context, payload int, addrs []netip.Addr) ([]netip.Addr, error) {
 	words := []string{"reach", strconv.Itoa(payload)}
 	words = append(words, lists.Map(addrs, netip.Addr.String)...)
@@ -179,11 +172,11 @@ func (s *Setup) Reach(ctx context.Context, payload int, addrs []netip.Addr) ([]n
 	return answered, nil
 }
 
-// ask sends one request and returns the lines of the answer before "done".
+// ask returns the answer's lines before "done".
 func (s *Setup) ask(ctx context.Context, words []string) ([]byte, error) {
 	defer s.bind(ctx)()
 	for _, w := range words {
-		if w == "" || strings.ContainsAny(w, " \t\n\\") { // the guest splits the line at white space
+		if w == "" || strings.ContainsAny(w, " \t\n\\") { // would be split
 			return nil, fmt.Errorf("%q cannot be sent to the guest", w)
 		}
 	}
@@ -199,7 +192,7 @@ func (s *Setup) ask(ctx context.Context, words []string) ([]byte, error) {
 			return nil, err
 		case read > maxSetup:
 			return nil, fmt.Errorf("an answer of more than %d MiB, which ends with %.80q", maxSetup>>20, line)
-		case line == "ready\n": // from a node that was booted
+		case line == "ready\n":
 		case line == "done\n":
 			return out, nil
 		case strings.HasPrefix(line, "failed to "):
@@ -210,13 +203,13 @@ func (s *Setup) ask(ctx context.Context, words []string) ([]byte, error) {
 	}
 }
 
-// bind ends the session when ctx is done. The returned function releases it.
+// bind ends the session when ctx is done, until released.
 func (s *Setup) bind(ctx context.Context) func() {
 	stop := context.AfterFunc(ctx, func() { s.nc.Close() })
 	return func() { stop() }
 }
 
-// wrap returns the cause of ctx, if it is done, instead of the resulting connection error.
+// wrap prefers the cause of ctx to the resulting connection error.
 func (s *Setup) wrap(ctx context.Context, what string, err error) error {
 	if err == nil {
 		return nil
@@ -227,7 +220,7 @@ func (s *Setup) wrap(ctx context.Context, what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// ReadFacts returns the guest's present facts.
+// ReadFacts returns present facts.
 func (a *Agent) ReadFacts(ctx context.Context) (*facts.Node, error) {
 	out, err := a.Output(ctx, "rackless-facts")
 	if err != nil {

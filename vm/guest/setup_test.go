@@ -40,7 +40,6 @@ func TestIdentityInWords(t *testing.T) {
 	}
 }
 
-// A guest of a stranger's image may never end a line or an answer.
 func TestSetupIsBounded(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ said, want string }{

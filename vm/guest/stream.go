@@ -17,34 +17,33 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// ErrNoProgram reports a command that the guest does not have.
+// ErrNoProgram says that the guest lacks a command.
 var ErrNoProgram = errors.New("no such program on the node")
 
-// streamScript runs a command, and hands its output over in files, 4 MiB at a time.
+// streamScript hands output over in files of 4 MiB.
 //
 //go:embed stream.sh
 var streamScript string
 
-// readCount is the size of one read. In base64 it is a little more than the 64 KiB that the agent returns without
-// trouble.
+// readCount is, in base64, a little more than the 64 KiB that the agent returns without trouble.
 const readCount = 48 << 10
 
-// turnReads limits the reads of one stream before the other one and the state of the command are looked at.
+// turnReads keeps one stream from delaying the other one and the command's state.
 const turnReads = 16
 
-// Limits after the end of a command, without output. If it left a process behind that shares its output, the output
-// has no end, and gets one by endScript. The time for it to arrive is long, as the guest may be busy.
+// Limits after the end of a command. A process that it left behind may share its output, which endScript then ends; a
+// busy guest takes long.
 const (
 	endAfter  = 200 * time.Millisecond
 	lateLimit = time.Minute
 )
 
-// endScript puts a mark behind all that a command has printed. Opened for both, a FIFO without a reader does not block.
+// endScript marks the end of the output. Opened for both, a FIFO without a reader does not block.
 const endScript = `for s in out err; do printf '\000%s.' "$1" 1<>"$0.$s"; done`
 
-// Stream executes a command, streams its output, and returns its exit status. The guest needs a shell, dd, mkfifo, and
-// 8 MiB of room in /run or Dir. A command whose output is not taken waits. If ctx ends first or the output cannot be
-// written, Stream kills the command with its process group.
+// Stream streams the output of a command and returns its exit status. The guest needs a shell, dd, mkfifo, and 8 MiB of
+// room in Dir. If ctx ends first or the output cannot be written, Stream kills the process group; a command whose
+// output is not taken waits.
 func (a *Agent) Stream(ctx context.Context, c Command, stdout, stderr io.Writer) (exit int, err error) {
 	if len(c.Argv) == 0 {
 		return 0, errors.New("no command")
@@ -58,8 +57,7 @@ func (a *Agent) Stream(ctx context.Context, c Command, stdout, stderr io.Writer)
 		if stopped {
 			return
 		}
-		// After the end of the command and of its output, errors do not matter: a guest that the command switches off
-		// no longer answers.
+		// Now errors do not matter: the command may have switched the guest off.
 		if e := a.tidy(ctx, base, streams); err != nil {
 			err = errors.Join(err, e)
 		}
@@ -83,13 +81,13 @@ func (a *Agent) Stream(ctx context.Context, c Command, stdout, stderr io.Writer)
 		return 0, err
 	}
 	var end status
-	moved := time.Now() // the last time that there was output, or no end
+	moved := time.Now() // last output
 	marked := false
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, c.maxPoll(began)) {
 		if wait.For(ctx, pause) != nil {
 			return 0, kill(pid, context.Cause(ctx))
 		}
-		// Query the status before reading output, so that nothing written before the end is missed.
+		// Before reading, so that nothing written before the end is missed.
 		if !end.Exited {
 			if end, err = a.status(ctx, pid); ctx.Err() != nil {
 				return 0, kill(pid, context.Cause(ctx))
@@ -103,7 +101,7 @@ func (a *Agent) Stream(ctx context.Context, c Command, stdout, stderr io.Writer)
 		}
 		if said := cmp.Or(string(res.Stdout), string(res.Stderr)); said == "none\n" {
 			return 127, ErrNoProgram
-		} else if said != "" { // by the script, which did not start the command
+		} else if said != "" { // by the script
 			return 0, fmt.Errorf("start %s: %s", name, strings.TrimSpace(said))
 		}
 		ended := end.Exited
@@ -139,7 +137,7 @@ func (a *Agent) Stream(ctx context.Context, c Command, stdout, stderr io.Writer)
 	}
 }
 
-// tidy closes and removes the files of streams, even if ctx is done.
+// tidy works even if ctx is done.
 func (a *Agent) tidy(ctx context.Context, base string, streams []*stream) error {
 	ctx, cancel := last(ctx)
 	defer cancel()
@@ -149,18 +147,18 @@ func (a *Agent) tidy(ctx context.Context, base string, streams []*stream) error 
 			errs = append(errs, s.file.close(ctx, a))
 		}
 	}
-	// Not awaited, because the caller's answer is ready.
+	// The caller's answer is ready.
 	rm := map[string]any{"path": "sh", "arg": []string{"-c", `rm -f "$0".*`, base}}
 	return errors.Join(append(errs, a.conn.Call(ctx, "guest-exec", rm, nil))...)
 }
 
-// errOutput wraps errors of the writer of a stream, and the end of its context.
+// errOutput wraps errors of the writer, and the end of its context.
 var errOutput = errors.New("pass on the output")
 
-// A stream is standard output or error of a command, in a sequence of files.
+// A stream is a sequence of files.
 type stream struct {
-	path  string // without the number of the file
-	mark  string // in front of the character that ends a file
+	path  string // without the file's number
+	mark  string // before the character that ends a file
 	to    io.Writer
 	file  *guestFile
 	n     int
@@ -168,13 +166,13 @@ type stream struct {
 	ended bool
 }
 
-// open makes and opens the next file, which tells the guest that the one before it has been read.
+// open makes the next file, which tells the guest that the last one has been read.
 func (s *stream) open(ctx context.Context, a *Agent) (err error) {
 	s.file, err = a.open(ctx, fmt.Sprintf("%s.%d", s.path, s.n), "w+")
 	return err
 }
 
-// copy writes output that was added since the last call, and reports whether there was any. It does not wait.
+// copy writes new output, and reports whether there was any, without waiting.
 func (s *stream) copy(ctx context.Context, a *Agent) (moved bool, err error) {
 	for i := 0; i < turnReads && !s.ended; i++ {
 		b, last, err := s.file.read(ctx, a)
@@ -199,7 +197,7 @@ func (s *stream) copy(ctx context.Context, a *Agent) (moved bool, err error) {
 	return moved, nil
 }
 
-// take writes output without its marks, and reports whether a mark announces another file.
+// take writes output without marks, and reports whether another file follows.
 func (s *stream) take(ctx context.Context, b []byte) (more bool, err error) {
 	b = append(s.held, b...)
 	text, kind, found := bytes.Cut(b, []byte(s.mark))
@@ -224,8 +222,7 @@ func (s *stream) take(ctx context.Context, b []byte) (more bool, err error) {
 	return false, nil
 }
 
-// unsure returns the length of the end of b that may begin a mark: one that the end of the file cuts, so that another
-// one may follow.
+// unsure returns the length of the end of b that may begin a mark.
 func (s *stream) unsure(b []byte) int {
 	for n := min(len(b), 2*len(s.mark)); n > 0; n-- {
 		end := string(b[len(b)-n:])
@@ -238,7 +235,7 @@ func (s *stream) unsure(b []byte) int {
 	return 0
 }
 
-// write writes all of b. A reader that takes nothing does not hold it after the end of ctx.
+// write gives up a reader that takes nothing when ctx ends.
 func write(ctx context.Context, w io.Writer, b []byte) error {
 	if len(b) == 0 {
 		return nil
@@ -250,7 +247,7 @@ func write(ctx context.Context, w io.Writer, b []byte) error {
 	case err = <-done:
 	case <-ctx.Done():
 		select {
-		case err = <-done: // nearly always, and then the writer is the caller's alone again
+		case err = <-done: // nearly always
 		case <-time.After(time.Second):
 			err = context.Cause(ctx)
 		}
@@ -266,11 +263,9 @@ type guestFile struct {
 	handle int64
 }
 
-// maxFile limits the content of a guest file, such as /proc/net/tcp.
 const maxFile = 1 << 20
 
-// ReadFile returns the current contents of a guest file. The agent reads it itself, because starting a process costs
-// an emulated guest tens of milliseconds.
+// ReadFile lets the agent read, because starting a process costs an emulated guest tens of milliseconds.
 func (a *Agent) ReadFile(ctx context.Context, path string) ([]byte, error) {
 	trace.Reads(a.Node + ":" + path)
 	f, err := a.open(ctx, path, "r")
@@ -298,7 +293,7 @@ func (a *Agent) open(ctx context.Context, path, mode string) (*guestFile, error)
 	return f, nil
 }
 
-// read returns the next part of the file, and whether it is the last one for now. It fails if ctx has ended.
+// read also returns whether this is the last part for now.
 func (f *guestFile) read(ctx context.Context, a *Agent) (b []byte, last bool, err error) {
 	if ctx.Err() != nil {
 		return nil, false, fmt.Errorf("read %s: %w", f.path, context.Cause(ctx))
@@ -323,7 +318,7 @@ func (f *guestFile) read(ctx context.Context, a *Agent) (b []byte, last bool, er
 func (f *guestFile) close(ctx context.Context, a *Agent) error {
 	err := a.conn.Call(ctx, "guest-file-close", map[string]int64{"handle": f.handle}, nil)
 	if _, answered := errors.AsType[*qapi.Error](err); err != nil && !answered {
-		return nil // the connection is gone, and the caller knows
+		return nil
 	}
 	return err
 }

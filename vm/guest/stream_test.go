@@ -25,7 +25,7 @@ import (
 type shellAgent struct {
 	shell  string // runs sh
 	env    []string
-	leader bool // programs have a process group from the start
+	leader bool
 
 	mu    sync.Mutex
 	files map[int64]*os.File
@@ -72,7 +72,7 @@ func (g *shellAgent) Call(_ context.Context, command string, args, result any) e
 			a.Path, a.Arg = g.shell, append([]string{"sh"}, a.Arg...)
 		}
 		r := &run{cmd: exec.Command(a.Path, a.Arg...), done: make(chan struct{})}
-		// The agent is a service, which has no home.
+		// A service has no home.
 		environ := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "HOME=") })
 		r.cmd.Env = append(environ, g.env...)
 		r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: g.leader}
@@ -123,7 +123,7 @@ func (g *shellAgent) Call(_ context.Context, command string, args, result any) e
 	return err
 }
 
-// shells returns the agents of this machine: a built-in node's shell is busybox, a Debian node's is dash.
+// shells has busybox as in a built-in node, and dash as in a Debian node.
 func shells(t *testing.T) map[string]*shellAgent {
 	all := map[string]*shellAgent{"sh": newShellAgent(), "sh in a group": newShellAgent()}
 	all["sh in a group"].leader = true
@@ -195,7 +195,6 @@ func seq(n int) string {
 	return b.String()
 }
 
-// leavesNothing fails the test unless a directory is empty soon.
 func leavesNothing(t *testing.T, dir string) {
 	t.Helper()
 	eventually(t, func() string {
@@ -220,14 +219,14 @@ func eventually(t *testing.T, wrong func() string) {
 	}
 }
 
-// An endless program is ended with its process group, also if its shell is gone or nobody takes its output.
+// An endless program is ended with its process group, also if its shell is gone or its output is not taken.
 func TestStreamOfAnEndlessProgram(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken pipe")
 	const much = 5 << 20 // more than a file
 	for name, test := range map[string]struct {
 		script string
-		full   func(cancel func()) error // what a write after much output does
+		full   func(cancel func()) error
 		want   error
 	}{
 		"by ctx": {"yes %s; true", func(cancel func()) error { cancel(); return nil }, context.Canceled},
@@ -250,7 +249,6 @@ func TestStreamOfAnEndlessProgram(t *testing.T) {
 					}
 					return len(b), test.full(cancel)
 				})
-				// The program is found in /proc by its argument.
 				argv := []string{"sh", "-c", fmt.Sprintf(test.script, a.Dir)}
 				exit, err := a.Stream(ctx, Command{Argv: argv}, w, io.Discard)
 				if !errors.Is(err, test.want) || exit != 0 {
@@ -268,7 +266,6 @@ func TestStreamOfAnEndlessProgram(t *testing.T) {
 	}
 }
 
-// Marks are found wherever the reads of the agent cut them.
 func TestMarks(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -307,7 +304,6 @@ type writer func([]byte) (int, error)
 
 func (w writer) Write(b []byte) (int, error) { return w(b) }
 
-// The guest keeps a limited amount of output while nobody takes it.
 func TestStreamIsBoundedInTheGuest(t *testing.T) {
 	t.Parallel()
 	for shell, g := range shells(t) {
@@ -341,7 +337,7 @@ func TestStreamIsBoundedInTheGuest(t *testing.T) {
 	}
 }
 
-// A guest that stops during a command does not hold its caller for the limit of each call.
+// A stopped guest does not hold its caller for the limit of each call.
 func TestStreamOfAStoppedGuest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -362,7 +358,7 @@ func TestStreamOfAStoppedGuest(t *testing.T) {
 	})
 }
 
-// A stopped agent has stopped after it has started a program.
+// A stopped agent answers no more after it has started a program.
 type stopped struct{}
 
 func (stopped) Call(ctx context.Context, command string, args, result any) error {
@@ -379,7 +375,6 @@ func (stopped) Call(ctx context.Context, command string, args, result any) error
 func (stopped) Done() <-chan struct{} { return nil }
 func (stopped) Close() error          { return nil }
 
-// An endless agent has no end of a file.
 type endless struct{}
 
 func (endless) Call(_ context.Context, command string, _, result any) error {
@@ -409,7 +404,7 @@ func TestReadFileOfAnEndlessFile(t *testing.T) {
 	}
 }
 
-// The script that kills a program refuses init, and processes that it descends from.
+// The script refuses init, and processes that it descends from.
 func TestKillScriptSparesItsAncestors(t *testing.T) {
 	for _, pid := range []int{0, 1, os.Getpid(), os.Getppid()} {
 		out, err := exec.Command("sh", "-c", killScript, strconv.Itoa(pid)).CombinedOutput()
@@ -417,7 +412,6 @@ func TestKillScriptSparesItsAncestors(t *testing.T) {
 			t.Errorf("process %d: %v %s", pid, err, out)
 		}
 	}
-	// This process would be stopped or dead now.
 	c := exec.Command("sleep", "100")
 	if err := c.Start(); err != nil {
 		t.Fatal(err)

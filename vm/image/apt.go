@@ -13,27 +13,23 @@ import (
 	"github.com/rackless/rackless/vm/distro"
 )
 
-// The system is installed from the mirrors of this machine's apt, with its settings for reaching them.
-
-// keyring holds the signing keys of Debian's archives. It is in debian-archive-keyring, on which apt depends.
+// keyring is in debian-archive-keyring, on which apt depends.
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-// inputs are the inputs of a host's image on this machine: the recipe, and the mirrors for its packages.
+// inputs are the recipe, and this machine's mirrors for its packages.
 type inputs struct {
 	recipe  Recipe
 	sources []source
 	options []string // lines for apt.conf
 }
 
-// A source is one suite at a mirror of Debian.
 type source struct{ uri, suite string }
 
-// suites returns the suites that provide all packages of a release.
 func suites(codename string) []string {
 	return []string{codename, codename + "-updates", codename + "-security"}
 }
 
-// line returns the source in the form of sources.list. kind is deb for packages or deb-src for their sources.
+// line is for sources.list. kind is deb for packages or deb-src for their sources.
 func (s source) line(kind, component string) string {
 	return fmt.Sprintf("%s [signed-by=%s] %s %s %s\n", kind, keyring, s.uri, s.suite, component)
 }
@@ -56,13 +52,12 @@ func currentInputs(ctx context.Context) (inputs, error) {
 	return inputs{recipe: hostRecipe(release, slices.Compact(names)), sources: sources, options: aptOptions(dump)}, nil
 }
 
-// aptSaid caches apt's answers, because each takes half a second and is needed for every image.
+// aptSaid caches apt's answers, each of which takes half a second.
 var aptSaid struct {
 	sync.Mutex
 	targets, dump string
 }
 
-// askApt returns apt's Debian sources and its configuration on this machine. It runs apt only once.
 func askApt(ctx context.Context) (targets, dump string, err error) {
 	aptSaid.Lock()
 	defer aptSaid.Unlock()
@@ -86,8 +81,8 @@ func askApt(ctx context.Context) (targets, dump string, err error) {
 
 func thisSystem() distro.System { return distro.Of(os.DirFS("/")) }
 
-// parseSources returns the suites of a release from lines "URI codename component", in order and without duplicates.
-// It skips other releases, because their packages do not fit.
+// parseSources returns suites from lines "URI codename component", in order and without duplicates. Packages of other
+// releases do not fit.
 func parseSources(targets, release string) ([]source, error) {
 	if release == "" {
 		return nil, errors.New("emulated hosts are made from the packages of this machine's Debian, and this is " +
@@ -118,8 +113,7 @@ func parseSources(targets, release string) ([]source, error) {
 	return sources, nil
 }
 
-// aptOptions returns the settings for reaching and trusting mirrors from apt's configuration: proxies, time limits,
-// the age of lists.
+// aptOptions returns the settings for reaching and trusting mirrors: proxies, time limits, the age of lists.
 func aptOptions(dump string) []string {
 	var options []string
 	for line := range strings.Lines(dump) {
@@ -136,13 +130,13 @@ func aptOptions(dump string) []string {
 	return options
 }
 
-// preferences returns apt preferences that take the recipe's backported packages from their suite, or "".
+// preferences takes the recipe's backported packages from their suite.
 func preferences(r Recipe) string {
 	suite, ok := r.backports()
 	if !ok {
 		return ""
 	}
 	src := lists.Map(r.Backported, func(name string) string { return "src:" + name })
-	// 500 is the priority of the release itself, so the newer version wins. Backports have 100.
+	// 500 is the release's own priority, so the newer version wins. Backports have 100.
 	return fmt.Sprintf("Package: %s\nPin: release n=%s\nPin-Priority: 500\n", strings.Join(src, " "), suite)
 }

@@ -63,7 +63,7 @@ func TestPackagesAreSorted(t *testing.T) {
 	}
 }
 
-// Output of apt-get indextargets on Debian 12 with backports, other vendors and other releases; mirror names changed.
+// Output of apt-get indextargets on Debian 12; mirror names changed.
 const targets = `http://mirror.example/debian/ bookworm main
 http://mirror.example/debian/ bookworm contrib
 http://mirror.example/debian/ bookworm main
@@ -112,7 +112,6 @@ func TestSourcesThatCannotServe(t *testing.T) {
 }
 
 func TestAptOptionsSayHowMirrorsAreReached(t *testing.T) {
-	// Output of apt-config dump --no-empty, shortened.
 	dump := `Acquire::AllowInsecureRepositories "0";
 Acquire::http::Proxy "http://proxy.example:3128/";
 Acquire::https::mirror.example::Verify-Peer "false";

@@ -24,16 +24,15 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// An archive of images is a tar file compressed with zstd. It contains the index, an optional signature, and the
-// files in the order of the index, named by their SHA-256. The index contains all digests, so trust in the index
-// covers everything.
+// An archive of images is a zstd-compressed tar file: the index, an optional signature, and the files in the order of
+// the index, named by their SHA-256. Trust in the index covers everything.
 const (
 	indexName     = "index.json"
 	signatureName = "index.json.sig"
 	blobDir       = "sha256/"
 )
 
-// Limits for reading a foreign archive.
+// The archive is foreign.
 const (
 	maxIndex       = 4 << 20
 	maxArchiveFile = 32 << 30
@@ -42,17 +41,16 @@ const (
 
 type archiveIndex struct {
 	Format int      `json:"format"`
-	Arch   string   `json:"arch"` // architecture of the images, as in Go
+	Arch   string   `json:"arch"` // as in Go
 	Images []*Image `json:"images"`
 }
 
-// A Trust accepts archives whose index has the digest, or is signed with the key. At least one must be set.
+// A Trust accepts archives whose index has the digest, or is signed with the key. One must be set.
 type Trust struct {
-	Digest string // "sha256:" and hexadecimal digits, as Export returns it
+	Digest string // "sha256:" and hexadecimal digits
 	Key    ed25519.PublicKey
 }
 
-// verify checks an index before it is parsed.
 func (t Trust) verify(index, signature []byte) error {
 	switch have := digestOf(index); {
 	case t.Digest == "" && t.Key == nil:
@@ -71,14 +69,13 @@ func digestOf(index []byte) string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(index))
 }
 
-// Export writes images for hosts of an architecture as an archive, and returns its digest. If key is not nil, the
-// archive is signed.
+// Export writes an archive for hosts of an architecture and returns its digest. The archive is signed if key is set.
 func Export(ctx context.Context, w io.Writer, host string, images []*Image, key ed25519.PrivateKey) (digest string,
 	err error) {
 	x := archiveIndex{Format: 1, Arch: host}
 	for _, img := range images {
 		made := *img
-		made.Imported = false // the archive of an imported image is identical to that of the original
+		made.Imported = false // so that the archive equals the original's
 		x.Images = append(x.Images, &made)
 	}
 	index, err := json.MarshalIndent(x, "", "  ")
@@ -116,8 +113,7 @@ func Export(ctx context.Context, w io.Writer, host string, images []*Image, key 
 	return digestOf(index), errors.Join(err, t.Close(), z.Close())
 }
 
-// Import adds the images of an archive to the cache. It skips images that the cache has, and adds an image only after
-// checking all its files against the index.
+// Import adds the images of an archive that the cache lacks, each only after checking all its files.
 func Import(ctx context.Context, r io.Reader, o Options, trust Trust) ([]*Image, error) {
 	z, err := zstd.NewReader(untilDone{ctx, r}, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
 	if err != nil {
@@ -161,7 +157,7 @@ func importTar(ctx context.Context, t *tar.Reader, o Options, verify verificatio
 	return images, nil
 }
 
-// readIndex reads and verifies the index. next is the header after the index and its signature, or nil at the end.
+// readIndex also returns the header after the index and its signature, or nil at the end.
 func readIndex(t *tar.Reader, verify verification) (index archiveIndex, next *tar.Header, err error) {
 	small := func(name string, limit int64) ([]byte, error) {
 		if next.Name != name || next.Typeflag != tar.TypeReg || next.Size > limit {
@@ -194,7 +190,7 @@ func readIndex(t *tar.Reader, verify verification) (index archiveIndex, next *ta
 	return index, next, index.check()
 }
 
-// nextHeader returns the next header, or nil at the end.
+// nextHeader returns nil at the end.
 func nextHeader(t *tar.Reader) (*tar.Header, error) {
 	h, err := t.Next()
 	if errors.Is(err, io.EOF) {
@@ -206,12 +202,12 @@ func nextHeader(t *tar.Reader) (*tar.Header, error) {
 	return h, nil
 }
 
-// fileName matches valid names of image files: no path, nothing hidden.
+// fileName has no path and nothing hidden.
 var fileName = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$`)
 
 var sha256Hex = lazyregexp.New(`^[0-9a-f]{64}$`)
 
-// check refuses an index whose images this machine cannot use, or could not tell apart.
+// check refuses images that this machine cannot use, or could not tell apart.
 func (x archiveIndex) check() error {
 	if x.Format != 1 || x.Arch != runtime.GOARCH || len(x.Images) == 0 {
 		return fmt.Errorf("the archive has %d images for %s in format %d, and this rackless takes those for %s in "+
@@ -241,14 +237,14 @@ func (x archiveIndex) check() error {
 	return nil
 }
 
-// portable reports whether images of a kind run on other machines, as the images of labs do.
+// portable reports whether images of a kind run on other machines.
 func portable(name string) bool {
 	return name == QEMU.name || name == Node.name || slices.Contains(FullNames(), name)
 }
 
 type archiveReader struct {
 	tar  *tar.Reader
-	next *tar.Header // header of the file to read; nil at the end
+	next *tar.Header // nil at the end
 }
 
 func (r *archiveReader) image(ctx context.Context, o Options, img *Image) (*Image, error) {
@@ -287,7 +283,7 @@ func (r *archiveReader) image(ctx context.Context, o Options, img *Image) (*Imag
 	})
 }
 
-// file copies the next file of the archive, which must match the index.
+// file copies the next file if it matches the index.
 func (r *archiveReader) file(want sum, to io.Writer) error {
 	h := r.next
 	if h == nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// made returns a cache with a small image of nodes for another release of Debian, and a small QEMU.
+// made returns a cache with a node image for another release of Debian, and a small QEMU.
 func made(t testing.TB) (cache string, images []*Image) {
 	t.Helper()
 	cache = t.TempDir()
@@ -99,7 +99,7 @@ func TestImagesAreCarriedToAnotherCache(t *testing.T) {
 				t.Errorf("%s: %s", tt.name, diff)
 			}
 		}
-		// Nodes use this image, although this machine would build one of another release, and nothing is built.
+		// Nothing is built, although the release is another.
 		found, err := Node.Ensure(limited(t), o)
 		if err != nil || found.Key != images[0].Key {
 			t.Errorf("%s: Ensure: %v, %v", tt.name, found, err)
@@ -111,7 +111,6 @@ func TestImagesAreCarriedToAnotherCache(t *testing.T) {
 		if err != nil || info.Mode().Perm() != 0o755 {
 			t.Errorf("%s: the loader: %v, %v", tt.name, info, err)
 		}
-		// Existing images are left alone, and an archive of them is identical.
 		if _, err := Import(limited(t), bytes.NewReader(tt.from.Bytes()), o, tt.trust); err != nil {
 			t.Errorf("%s: once more: %v", tt.name, err)
 		}
@@ -121,8 +120,7 @@ func TestImagesAreCarriedToAnotherCache(t *testing.T) {
 	}
 }
 
-// An imported image with a recipe of another rackless does not serve. An image built here serves only for its own
-// release.
+// Recipes of another rackless do not serve. An image built here serves only for its own release.
 func TestWhichImagesServe(t *testing.T) {
 	t.Parallel()
 	r := nodeRecipe("bookworm", "amd64", "linux-image-amd64", "")
@@ -177,7 +175,6 @@ func tarOf(t testing.TB, entries ...tarEntry) []byte {
 	return b.Bytes()
 }
 
-// indexOf returns the index, changed by hand, of an archive with an image of nodes.
 func indexOf(t testing.TB, change func(*archiveIndex)) tarEntry {
 	t.Helper()
 	r := nodeRecipe("sid", "amd64", "linux-image-amd64", "")
@@ -196,7 +193,6 @@ func indexOf(t testing.TB, change func(*archiveIndex)) tarEntry {
 
 func believe(_, _ []byte) error { return nil }
 
-// Trusted but malformed archives leave nothing in the cache or beside it.
 func TestHostileArchives(t *testing.T) {
 	t.Parallel()
 	good := []tarEntry{indexOf(t, nil), blob("kernel"), blob("root")}
@@ -273,7 +269,7 @@ func TestHostileArchives(t *testing.T) {
 			}
 		}
 	}
-	// Data after the last file is refused, but the images are complete by then.
+	// The images are complete by then.
 	_, err := importTar(t.Context(), tar.NewReader(bytes.NewReader(tarOf(t, append(good, blob("more"))...))),
 		Options{Cache: t.TempDir()}, believe)
 	if err == nil || !strings.Contains(err.Error(), "which is not in its index") {
@@ -281,7 +277,7 @@ func TestHostileArchives(t *testing.T) {
 	}
 }
 
-// A killed import leaves nothing that looks like an image to an import or a lab.
+// A killed import leaves nothing that looks like an image.
 func TestAnImportThatEndsEarly(t *testing.T) {
 	t.Parallel()
 	_, images := made(t)
@@ -291,7 +287,6 @@ func TestAnImportThatEndsEarly(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := Options{Cache: t.TempDir()}
-	// A kill leaves the directory in which the image was made.
 	half := at(o.Cache, images[0].Key).workDir()
 	if err := errors.Join(os.MkdirAll(filepath.Join(half, "out"), 0o700),
 		os.WriteFile(filepath.Join(half, "out", "vmlinux"), []byte("half"), 0o600)); err != nil {

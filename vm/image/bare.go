@@ -18,8 +18,8 @@ import (
 	"github.com/rackless/rackless/internal/trace"
 )
 
-// Bare returns the kind of image that contains the programs of a full node's image, to run them outside nodes. It has
-// the same packages, unpacked on this machine but not installed.
+// Bare returns the kind with the programs of a full node's image, to run them outside nodes: packages unpacked here but
+// not installed.
 func Bare(name string) (*Kind, error) {
 	release, rest, _ := strings.Cut(name, "+")
 	codename, ok := fullReleases[release]
@@ -30,7 +30,7 @@ func Bare(name string) (*Kind, error) {
 	return bare(release, codename), nil
 }
 
-// Bares returns the Bare kinds of all releases.
+// Bares returns Bare of all releases.
 func Bares() (all []*Kind) {
 	for _, release := range slices.Sorted(maps.Keys(fullReleases)) {
 		all = append(all, bare(release, fullReleases[release]))
@@ -46,12 +46,11 @@ func bare(release, codename string) *Kind {
 		}}
 }
 
-// bareRoot is the directory with the unpacked packages of a Bare image.
 const bareRoot = "root"
 
 const bareList = "packages"
 
-// buildBare unpacks packages, and makes the directories and files that their programs need.
+// buildBare also makes the directories and files that the programs need.
 func buildBare(ctx context.Context, o Options, work, out string, img *Image) error {
 	o.progress("download the package lists of Debian %s", img.Recipe.Release)
 	a, err := newApt(ctx, filepath.Join(work, "apt"), img.Recipe, "deb", "main")
@@ -76,22 +75,21 @@ func buildBare(ctx context.Context, o Options, work, out string, img *Image) err
 	return os.WriteFile(filepath.Join(out, bareList), []byte(strings.Join(debs, "\n")+"\n"), 0o644)
 }
 
-// enter runs a command with its first argument as root directory, with /proc, /dev, /sys and an empty /tmp. The
-// mounts are in their own namespace, and go when the command ends.
+// enter runs a command in another root, with /proc, /dev, /sys and an empty /tmp. The mounts go when the command ends.
 const enter = `r=$1; shift
 mount --rbind /proc "$r/proc" && mount --rbind /dev "$r/dev" && mount --rbind /sys "$r/sys" &&
 	mount -t tmpfs none "$r/tmp" &&
 	exec chroot "$r" "$@"`
 
-// A BareRun is the result of a command run by RunBare.
+// A BareRun is the result of RunBare.
 type BareRun struct {
 	Stdout, Stderr []byte
 	ExitCode       int
-	CPU            time.Duration // used by the command and its children, on all CPUs
+	CPU            time.Duration // with children, on all CPUs
 }
 
-// RunBare runs a command with only the programs of a Bare image. It needs root or user namespaces. An exit status
-// other than 0 is not an error.
+// RunBare runs a command of a Bare image. It needs root or user namespaces; an exit status other than 0 is not an
+// error.
 func (i *Image) RunBare(ctx context.Context, argv []string, stdin []byte) (BareRun, error) {
 	root := filepath.Join(i.Dir, bareRoot)
 	args := []string{"--mount"}
@@ -100,10 +98,10 @@ func (i *Image) RunBare(ctx context.Context, argv []string, stdin []byte) (BareR
 	}
 	args = append(append(args, "sh", "-c", enter, "sh", root), argv...)
 	trace.Runs("", append([]string{"unshare"}, args...))
-	runtime.LockOSThread() // Pdeathsig is bound to the thread that starts the child
+	runtime.LockOSThread() // Pdeathsig is bound to the thread
 	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(ctx, "unshare", args...)
-	// Debian's BLAS and LAPACK packages make their library links in scripts, which are not run.
+	// Debian links BLAS and LAPACK in scripts, which are not run.
 	var libraries []string
 	for _, pattern := range []string{"usr/lib/*/blas", "usr/lib/*/lapack", "usr/lib/*/openblas*"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))

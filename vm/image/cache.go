@@ -20,31 +20,29 @@ import (
 
 const manifestName = "manifest.json"
 
-// ErrDamaged marks an image whose files do not match its manifest.
+// ErrDamaged means that files do not match the manifest.
 var ErrDamaged = errors.New("damaged")
 
-// errOtherKind marks an entry that holds an image of another kind; the kinds share one directory.
+// errOtherKind is possible because the kinds share one directory.
 var errOtherKind = errors.New("an image of another kind")
 
-// A sum describes one file of an image as built.
+// A sum is of a file as built.
 type sum struct {
 	Name   string `json:"name"`
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256"`
 }
 
-// An entry is the place of an image, which may be missing. A directory is moved there only when complete, so an entry
-// is either intact or was damaged later, which its sums reveal.
+// An entry is the place of an image, which may be missing. A directory is moved there only when complete.
 type entry struct{ root, key, dir string }
 
 func at(root, key string) entry { return entry{root: root, key: key, dir: filepath.Join(root, key)} }
 
-// workDir returns the directory in which the holder of the lock makes the image. [vm.Sweep] removes it if its maker
-// was killed.
+// workDir is the lock holder's. [vm.Sweep] removes it if its maker was killed.
 func (e entry) workDir() string { return filepath.Join(e.root, buildPrefix+e.key) }
 
-// open reads the manifest of an image of a kind and verifies all files. The error is os.ErrNotExist, ErrDamaged,
-// errOtherKind or an I/O error, and comes with as much of the image as could be read.
+// open verifies all files of an image. The error is os.ErrNotExist, ErrDamaged, errOtherKind or an I/O error, and comes
+// with as much as could be read.
 func (e entry) open(ctx context.Context, kind string) (*Image, error) {
 	img, err := e.manifest()
 	if err != nil {
@@ -76,8 +74,8 @@ func (e entry) manifest() (*Image, error) {
 	return img, nil
 }
 
-// check verifies all files of an image. On a read-only file system it only compares sizes: an emulated host gets
-// rackless on such a disk, verified by its maker, and a full check takes 20 s on an emulated CPU.
+// check only compares sizes on a read-only file system: an emulated host gets rackless on such a disk, verified by its
+// maker, and a full check takes 20 s on an emulated CPU.
 func (i *Image) check(ctx context.Context) error {
 	for _, name := range i.files() {
 		if !slices.ContainsFunc(i.Sums, func(f sum) bool { return f.Name == name }) {
@@ -101,7 +99,7 @@ func (i *Image) check(ctx context.Context) error {
 	return nil
 }
 
-// commit moves a finished directory with the files of the image to the entry's place. The caller holds the lock.
+// commit moves a finished directory to the entry's place. The caller holds the lock.
 func (e entry) commit(ctx context.Context, finished string, img *Image) error {
 	for _, f := range img.files() {
 		s, err := sumFile(ctx, filepath.Join(finished, f))
@@ -117,7 +115,7 @@ func (e entry) commit(ctx context.Context, finished string, img *Image) error {
 	if err := os.WriteFile(filepath.Join(finished, manifestName), b, 0o644); err != nil {
 		return err
 	}
-	// A damaged image is replaced. Running QEMUs keep its files open.
+	// Running QEMUs keep the files of a damaged image open.
 	if err := os.RemoveAll(e.dir); err != nil {
 		return err
 	}
@@ -125,21 +123,18 @@ func (e entry) commit(ctx context.Context, finished string, img *Image) error {
 	return atomicfile.Rename(finished, e.dir)
 }
 
-// unusable wraps an error of the cache directory itself with advice.
 func unusable(err error) error {
 	return fmt.Errorf("image cache: %w; set RACKLESS_CACHE to a directory that can be written", err)
 }
 
-// isNoSpace reports whether an error comes from a full disk or quota. Programs report it only as text.
+// isNoSpace also finds a full disk or quota in text, as programs report it.
 func isNoSpace(err error) bool {
 	return err != nil && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) ||
 		strings.Contains(err.Error(), "No space left on device"))
 }
 
-// buildPrefix begins the name of the directory in which an image is built; the key follows.
 const buildPrefix = ".build-"
 
-// lock makes the cache directory and takes the entry's lock, waiting if another process holds it.
 func (e entry) lock(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(e.root, 0o755); err != nil {
 		return nil, unusable(err)
@@ -154,7 +149,7 @@ func (e entry) lock(ctx context.Context) (unlock func(), err error) {
 	return nil, unusable(err)
 }
 
-// Remove deletes the image with the key from the cache directory root, of any kind and even if incomplete.
+// Remove deletes an image of any kind from the cache directory root, even if incomplete.
 func Remove(ctx context.Context, root, key string) error {
 	if key == "" || strings.ContainsAny(key, "/.") {
 		return fmt.Errorf("image %q: not a key: see rackless image ls", key)
@@ -179,7 +174,7 @@ func cannotChange(path string) bool {
 	return errors.Is(err, syscall.EROFS)
 }
 
-// sumFile hashes a file. It stops if ctx is done, because an image may have a gigabyte.
+// sumFile stops if ctx is done: an image may have a gigabyte.
 func sumFile(ctx context.Context, path string) (sum, error) {
 	f, err := os.Open(path)
 	if err != nil {

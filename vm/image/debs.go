@@ -12,9 +12,9 @@ import (
 	"sync/atomic"
 )
 
-// Packages are fetched by apt, unprivileged: apt knows the mirrors and checks the signatures. Nothing is installed.
+// apt, unprivileged, knows the mirrors and checks signatures. Nothing is installed.
 
-// An apt is an apt configuration file. The zero value means this machine's configuration.
+// An apt is a configuration file; the zero value means this machine's.
 type apt struct{ config string }
 
 func (a apt) run(ctx context.Context, dir string, argv ...string) ([]byte, error) {
@@ -25,7 +25,7 @@ func (a apt) run(ctx context.Context, dir string, argv ...string) ([]byte, error
 	return run(ctx, c)
 }
 
-// resolve returns the packages and all their dependencies as "name=version", sorted, as for an empty system.
+// resolve returns the packages with all dependencies as sorted "name=version", as for an empty system.
 func (a apt) resolve(ctx context.Context, packages []string) ([]string, error) {
 	out, err := a.run(ctx, "", append([]string{"apt-get", "--simulate", "--no-install-recommends", "-o",
 		"Dir::State::status=/dev/null", "install"}, packages...)...)
@@ -46,7 +46,7 @@ func (a apt) resolve(ctx context.Context, packages []string) ([]string, error) {
 	return debs, nil
 }
 
-// kernelPackage returns "name=version" of the actual kernel package of a meta package such as linux-image-amd64.
+// kernelPackage returns "name=version" of the kernel of a meta package.
 func (a apt) kernelPackage(ctx context.Context, meta string) (string, error) {
 	out, err := a.run(ctx, "", "apt-cache", "depends", "--important", meta)
 	if err != nil {
@@ -71,7 +71,7 @@ func (a apt) kernelPackage(ctx context.Context, meta string) (string, error) {
 	return "", fmt.Errorf("find the kernel package: %s depends on no linux-image", meta)
 }
 
-// resolveSize is like resolve, and also returns the number of bytes to download.
+// resolveSize also returns the bytes to download.
 func (a apt) resolveSize(ctx context.Context, packages []string) (debs []string, bytes int64, err error) {
 	if debs, err = a.resolve(ctx, packages); err != nil {
 		return nil, 0, err
@@ -97,7 +97,6 @@ func (a apt) size(ctx context.Context, debs []string) (bytes int64, err error) {
 	return bytes, nil
 }
 
-// count returns a function that reports the number of files matching a pattern, out of all.
 func count(pattern string, all int) func() string {
 	return func() string {
 		have, _ := filepath.Glob(pattern) // the pattern is constant
@@ -116,7 +115,7 @@ func (a apt) download(ctx context.Context, dir string, debs []string) error {
 	return nil
 }
 
-// fetch downloads packages and unpacks them into root, with /usr merged.
+// fetch unpacks packages into root, with /usr merged.
 func (a apt) fetch(ctx context.Context, o Options, work, root string, debs []string) error {
 	archives := filepath.Join(work, "debs")
 	o.watch(count(filepath.Join(archives, "*.deb"), len(debs)))
@@ -130,7 +129,7 @@ func (a apt) fetch(ctx context.Context, o Options, work, root string, debs []str
 	return mergeUsr(root)
 }
 
-// unpack extracts every package in dir into root. Owners are not kept, so it needs no privileges.
+// unpack does not keep owners, so it needs no privileges.
 func unpack(ctx context.Context, o Options, dir, root string) error {
 	debs, err := filepath.Glob(filepath.Join(dir, "*.deb"))
 	if err != nil {

@@ -1,5 +1,3 @@
-// Package image builds boot images from Debian packages, without root. It caches them in one directory per image,
-// named by a hash of the recipe.
-//
-// A [Kind] is one sort of image: [Node] is the image of lab nodes, [Host] the image of emulated hosts.
+// Package image builds boot images from Debian packages, without root, and caches them by a hash of the recipe. A
+// [Kind] is one sort of image, such as [Node] or [Host].
 package image

@@ -9,23 +9,22 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A driverSet contains modules for hardware that few nodes have. They stay packed, and the guest loads only the
-// modules of hardware that it finds.
+// A driverSet is packed. The guest loads only the modules of hardware that it finds.
 type driverSet struct {
-	modules []module // except modules that every node loads
+	modules []module
 	rows    []driverRow
 }
 
 type driverRow struct {
-	alias string   // shell pattern for the device's modalias: "pci:v00008086d000010C9sv*sd*bc*sc*i*"
-	names []string // modules in the order to insert them
+	alias string   // shell pattern of a modalias: "pci:v00008086d000010C9sv*sd*bc*sc*i*"
+	names []string // in the order to insert them
 }
 
-// companions are modules without an alias. A card's driver requests them through modprobe, which the guest lacks.
+// companions have no alias: a card's driver requests them through modprobe, which the guest lacks.
 var companions = map[string][]string{"mlx4_core": {"mlx4_en", "mlx4_ib"}}
 
-// drivers collects the named modules, if the kernel has them, and their dependencies except for modules in loaded.
-// PCI devices match by their own alias, their RDMA side often as a device on the auxiliary bus.
+// drivers collects the named modules that the kernel has, and their dependencies except for loaded. PCI devices match
+// by their own alias, their RDMA side often as a device on the auxiliary bus.
 func (s *moduleSet) drivers(names []string, loaded []module) (driverSet, error) {
 	var set driverSet
 	there := lists.SetOf(loaded, func(m module) string { return m.Name })
@@ -57,7 +56,7 @@ func (s *moduleSet) drivers(names []string, loaded []module) (driverSet, error) 
 	return set, nil
 }
 
-// table returns the rows in the format that the guest reads: an alias and its modules, separated by spaces.
+// table has an alias and its modules per row, separated by spaces.
 func (d driverSet) table() string {
 	var b strings.Builder
 	for _, r := range d.rows {
@@ -66,7 +65,7 @@ func (d driverSet) table() string {
 	return b.String()
 }
 
-// pack compresses a module in a format that busybox' gunzip accepts.
+// pack's format suits busybox' gunzip.
 func pack(data []byte) ([]byte, error) {
 	var b bytes.Buffer
 	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)

@@ -45,7 +45,6 @@ auxiliary:mlx5_core.rdma mlx5_core mlx5_ib
 	if diff := cmp.Diff(want, got.table()); diff != "" {
 		t.Errorf("table (-want +got):\n%s", diff)
 	}
-	// ib_core is loaded anyway, and a shared dependency appears once.
 	if diff := cmp.Diff([]string{"-dca", "-igb", "-mlx4_core", "-mlx4_en", "-mlx5_core", "-mlx5_ib", "-no_aliases"},
 		names(got.modules)); diff != "" {
 		t.Errorf("modules (-want +got):\n%s", diff)

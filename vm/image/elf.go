@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// programDirs are Debian's program directories relative to a root, before and after the merge of /bin into /usr/bin.
+// programDirs covers Debian before and after the merge of /bin into /usr/bin.
 var programDirs = []string{"usr/bin", "usr/sbin", "bin", "sbin"}
 
 func findProgram(root, name string) (string, error) {
@@ -27,12 +27,11 @@ func findProgram(root, name string) (string, error) {
 	return "", fmt.Errorf("program %s is in none of the packages", name)
 }
 
-// libraryDirs are Debian's library directories relative to a root. /usr comes first, so that a file that is also
-// reachable through a link outside /usr has only one name.
+// libraryDirs begins with /usr, so that a file also reachable through a link outside /usr has only one name.
 var libraryDirs = []string{"usr/lib", "usr/lib64", "lib", "lib64"}
 
-// closure returns the programs with all shared libraries and loaders that they need, directly or indirectly, as paths
-// relative to root. It only reads ELF headers, so root may hold a foreign system.
+// closure returns the programs with all shared libraries and loaders that they need, relative to root. It only reads
+// ELF headers, so root may hold a foreign system.
 //
 // Libraries opened at run time (dlopen) are not in headers; a recipe lists them in Keep.
 func closure(root string, programs []string) ([]string, error) {
@@ -62,7 +61,7 @@ func closure(root string, programs []string) ([]string, error) {
 			if err != nil {
 				return fmt.Errorf("%s: its loader %s: %w", rel, interp, err)
 			}
-			// Programs name the loader by its absolute path, so keep that path and not the file that a link leads to.
+			// Programs name the loader by this path, even if it is a link.
 			if err := visit(p, "loader of "+rel); err != nil {
 				return err
 			}
@@ -90,8 +89,8 @@ func closure(root string, programs []string) ([]string, error) {
 	return order, nil
 }
 
-// indexLibraries maps the name of every shared library below root to its path relative to root. A link is a separate
-// entry because the dynamic loader looks for its exact name.
+// indexLibraries maps names to paths relative to root. The dynamic loader looks for the exact name, so each link is an
+// entry.
 func indexLibraries(root string) (map[string]string, error) {
 	index := make(map[string]string)
 	for _, dir := range libraryDirs {
@@ -114,8 +113,7 @@ func indexLibraries(root string) (map[string]string, error) {
 	return index, nil
 }
 
-// elfNeeds returns the sonames that an ELF file needs and its program interpreter, if any. A file that is not ELF,
-// such as a script, needs nothing.
+// elfNeeds returns needed sonames and the program interpreter. A file that is not ELF, such as a script, needs nothing.
 func elfNeeds(path string) (needed []string, interp string, err error) {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -141,14 +139,13 @@ func elfNeeds(path string) (needed []string, interp string, err error) {
 	return needed, interp, nil
 }
 
-// resolveIn follows the symbolic links of an absolute path as a process with that root directory would. It returns
-// the result relative to root.
+// resolveIn follows links as a process with that root would, and returns a path relative to root.
 func resolveIn(root, path string) (string, error) {
 	rel := strings.TrimPrefix(filepath.Clean(path), "/")
 	for range 40 { // the kernel's limit
 		done := true
 		parts := strings.Split(rel, "/")
-		// Each path element is resolved, as in the kernel, because a directory may be a link too.
+		// A directory may be a link too.
 		for i := range parts {
 			head := filepath.Join(parts[:i+1]...)
 			fi, err := os.Lstat(filepath.Join(root, head))

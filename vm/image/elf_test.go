@@ -13,12 +13,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// elfFile returns a 64-bit ELF file with only the parts that this package reads: interpreter, needed libraries and
-// module records. Empty parts are left out.
+// elfFile is a 64-bit ELF file with only the parts that this package reads.
 func elfFile(t testing.TB, interp string, needed []string, modinfo string) []byte {
 	t.Helper()
 	const headerSize, progSize, sectionSize = 64, 56, 64
-	strtab := "\x00.modinfo\x00.dynstr\x00.dynamic\x00" // section and library names share one table
+	strtab := "\x00.modinfo\x00.dynstr\x00.dynamic\x00"
 	name := func(s string) uint32 { return uint32(strings.Index(strtab, "\x00"+s+"\x00") + 1) }
 	var dyn []elf.Dyn64
 	for _, n := range needed {
@@ -68,7 +67,7 @@ func elfFile(t testing.TB, interp string, needed []string, modinfo string) []byt
 	return append(out.Bytes(), body.Bytes()...)
 }
 
-// writeTree makes files below dir. The content "-> TARGET" makes a symbolic link.
+// writeTree makes a symbolic link of the content "-> TARGET".
 func writeTree(t testing.TB, dir string, files map[string]string) {
 	t.Helper()
 	for name, content := range files {
@@ -165,7 +164,7 @@ func TestClosure(t *testing.T) {
 	}
 }
 
-// A build root holds a foreign system: its links must not lead to this machine's files.
+// A build root is a foreign system, whose links must not lead to this machine's files.
 func TestResolveInStaysInTheRoot(t *testing.T) {
 	outside := t.TempDir()
 	writeTree(t, outside, map[string]string{"secret": "x"})
@@ -209,7 +208,7 @@ func TestFindProgram(t *testing.T) {
 			t.Errorf("%s: got %q, %v, want %q", name, got, err, want)
 		}
 	}
-	// z leads out of the root, to a file of this machine; d is a directory.
+	// z leads to a file of this machine.
 	for _, name := range []string{"z", "d", "gone"} {
 		if got, err := findProgram(root, name); err == nil || err.Error() != "program "+name+
 			" is in none of the packages" {

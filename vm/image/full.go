@@ -18,13 +18,11 @@ import (
 	"github.com/rackless/rackless/internal/userfile"
 )
 
-// A full node is a Debian system on a disk, with systemd, sshd and its package sets, installed by mmdebstrap like an
-// emulated host. QEMU starts its kernel directly, so it needs no boot loader. As in the built-in image, rackless-node
-// configures the node through the setup port.
+// A full node is a Debian system on a disk. QEMU starts its kernel directly, so it needs no boot loader; rackless-node
+// configures it through the setup port.
 
 var fullReleases = map[string]string{"debian-12": "bookworm", "debian-13": "trixie"}
 
-// fullPackages are the packages of every full node, without dependencies.
 var fullPackages = []string{
 	"busybox-static", "e2fsprogs", "ethtool", "fping", "ibverbs-providers", "ibverbs-utils", "infiniband-diags",
 	"initramfs-tools", "iperf3", "iproute2", "iputils-ping", "kmod", "less", "libfabric-bin", "linux-image-amd64",
@@ -35,9 +33,8 @@ var fullPackages = []string{
 
 const setApps = "apps"
 
-// fullSets are the package sets that an image name can add.
 var fullSets = map[string][]string{
-	"ai":    {"g++", "libcurl4", "libgloo-dev", "python3-numpy"}, // for Gloo and the wheels of Mooncake and NIXL
+	"ai":    {"g++", "libcurl4", "libgloo-dev", "python3-numpy"}, // for Gloo, Mooncake and NIXL
 	"apps":  {"gromacs", "hpcc", "lammps", "openfoam"},
 	"gpu":   {"gcc", "hwloc-nox", "libc6-dev", "libibumad-dev", "libpci-dev", "librdmacm-dev", "make"},
 	"mpich": {"gcc", "libc6-dev", "libmpich-dev", "mpich"},
@@ -45,11 +42,10 @@ var fullSets = map[string][]string{
 	"slurm": {"dbus", "munge", "slurm-client", "slurm-wlm"},
 }
 
-// fullShared are the files of the hosts' image that full nodes also get. They make the system boot fast on an
-// emulated CPU.
+// fullShared are files of the hosts' image that make booting fast on an emulated CPU.
 var fullShared = []string{"etc/initramfs-tools/", "etc/systemd/journald.conf.d/", "etc/systemd/system/"}
 
-// Full returns the image of full nodes with a lab file's name, such as debian-12 or debian-13+slurm+mpi.
+// Full returns the image with a lab file's name, such as debian-13+slurm+mpi.
 func Full(name string) *Kind {
 	release, rest, _ := strings.Cut(name, "+")
 	sets := strings.FieldsFunc(rest, func(r rune) bool { return r == '+' })
@@ -62,7 +58,7 @@ func Full(name string) *Kind {
 		}}
 }
 
-// CheckArch returns an error for an architecture without images.
+// CheckArch refuses architectures without images.
 func CheckArch(arch string) error {
 	if arch != amd64 && arch != arm64 {
 		return fmt.Errorf("no images for %q: want %s or %s", arch, amd64, arm64)
@@ -70,8 +66,7 @@ func CheckArch(arch string) error {
 	return nil
 }
 
-// Named returns the image of small or full nodes with a lab file's name, for an architecture ("" means this
-// machine's).
+// Named returns the node image with a lab file's name; arch "" means this machine's.
 func Named(name, arch string) (*Kind, error) {
 	arch = cmp.Or(arch, runtime.GOARCH)
 	if err := CheckArch(arch); err != nil {
@@ -92,10 +87,10 @@ func Named(name, arch string) (*Kind, error) {
 	return k, nil
 }
 
-// FullNames returns the canonical names of all images of full nodes.
+// FullNames returns the canonical names of all full images.
 func FullNames() (names []string) {
 	for release := range fullReleases {
-		some := []string{release} // with every subset of the sets, in order
+		some := []string{release} // every subset, in order
 		for _, set := range slices.Sorted(maps.Keys(fullSets)) {
 			some = append(some, lists.Map(some, func(name string) string { return name + "+" + set })...)
 		}
@@ -127,8 +122,7 @@ func fullRecipe(release string, sets []string) (r Recipe, err error) {
 	return r, nil
 }
 
-// eachFullFile calls add with each file that rackless adds to all full nodes: their own files, the files of all
-// nodes, and files shared with emulated hosts.
+// eachFullFile also adds the files of all nodes, and files shared with emulated hosts.
 func eachFullFile(add func(name string, content []byte, mode int64) error) error {
 	for _, kind := range []string{"host", "node", "full"} {
 		err := eachFile(own(kind), func(name string, content []byte, mode int64) error {
@@ -138,7 +132,7 @@ func eachFullFile(add func(name string, content []byte, mode int64) error) error
 					return nil
 				}
 			case "node":
-				// sbin is a link in this system, and shutdown is systemd's.
+				// sbin is a link here, and shutdown is systemd's.
 				if base := path.Base(name); !strings.HasPrefix(base, "rackless-") {
 					return nil
 				}
@@ -153,13 +147,12 @@ func eachFullFile(add func(name string, content []byte, mode int64) error) error
 	return nil
 }
 
-// Sets of fullSets for which rackless adds files.
 const (
 	setGPU   = "gpu"
 	setSlurm = "slurm"
 )
 
-// SlurmFiles calls add with the files that start Slurm at each boot of a full node, by their paths in the node.
+// SlurmFiles adds the files that start Slurm at each boot of a full node.
 func SlurmFiles(add func(name string, content []byte, mode int64) error) error {
 	return eachFile(own(setSlurm), add)
 }
@@ -242,18 +235,17 @@ func buildFull(ctx context.Context, o Options, work, out string, img *Image) err
 	return err
 }
 
-// fullArgs is the kernel command line of full nodes. KernelArgs explains the arguments.
+// fullArgs is explained at KernelArgs.
 const fullArgs = "console=ttyS0 root=/dev/vda rw quiet panic=-1 net.ifnames=0 no_timer_check cryptomgr.notests " +
 	"mitigations=off nokaslr audit=0 selinux=0 apparmor=0 random.trust_cpu=on pci=lastbus=0 systemd.show_status=no"
 
-// IsFull reports whether the image is for full nodes, which have a disk; it is built by rackless or the user's own.
+// IsFull reports whether the image is for full nodes, built by rackless or the user's own.
 func (i *Image) IsFull() bool { return i.Disk != "" && i.Name != hostName }
 
-// BootsItself reports whether the image is a user's, whose own boot loader starts its kernel. Another kernel or
-// arguments cannot be given.
+// BootsItself reports whether the image is a user's, with its own boot loader. Kernel and arguments are fixed.
 func (i *Image) BootsItself() bool { return i.Name == ownName }
 
-// KernelArgs returns the command line of the image's kernel.
+// KernelArgs returns the kernel's command line.
 func (i *Image) KernelArgs() string {
 	if i.IsFull() {
 		return i.Recipe.inArch(fullArgs)

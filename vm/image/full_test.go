@@ -31,7 +31,6 @@ func TestNamesOfFullImages(t *testing.T) {
 	}
 }
 
-// The order of sets in a name does not matter; another set or release makes another image.
 func TestRecipesOfFullImages(t *testing.T) {
 	recipe := func(name string) Recipe {
 		r, _, err := Full(name).recipe(t.Context(), Options{})
@@ -61,7 +60,6 @@ func TestRecipesOfFullImages(t *testing.T) {
 	}
 }
 
-// A full node has the files of all nodes, and none that belong only to emulated hosts.
 func TestFilesOfFullNodes(t *testing.T) {
 	modes := make(map[string]int64)
 	err := eachFullFile(func(name string, content []byte, mode int64) error {

@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// The set gpu has libraries in place of NVIDIA's for emulated GPUs. They are compiled from the C files in gpu when the
-// image is built, and perftest is compiled with them.
+// The set gpu has libraries in place of NVIDIA's, compiled from the C files in gpu when the image is built, and a
+// perftest compiled with them.
 
 // gpuSources are compiled by gpu/files/mnt/compile.
 var gpuSources = []string{"perftest"}
 
-// gpuPlugins returns the plug-ins through which hwloc and Slurm see GPUs. Their packages depend on NVIDIA's libraries.
+// gpuPlugins show GPUs to hwloc and Slurm. Their packages depend on NVIDIA's libraries.
 func gpuPlugins(sets []string) []string {
 	plugins := []string{"libhwloc-contrib-plugins"}
 	if slices.Contains(sets, setSlurm) {
@@ -24,7 +24,7 @@ func gpuPlugins(sets []string) []string {
 	return plugins
 }
 
-// sourcesRelease is the release of all sources. Debian 12's perftest is too old for dma-bufs.
+// sourcesRelease is newer than Debian 12, whose perftest is too old for dma-bufs.
 const sourcesRelease = "trixie"
 
 const (
@@ -32,7 +32,7 @@ const (
 	packageEnd = ".deb"
 )
 
-// fetched returns the names of the files that fetchFiles brings. In the system of the image they are in /mnt.
+// fetched names the files of fetchFiles, in the image's /mnt.
 func (r Recipe) fetched() (names []string) {
 	for _, name := range r.Sources {
 		names = append(names, name+sourceEnd)
@@ -43,8 +43,7 @@ func (r Recipe) fetched() (names []string) {
 	return names
 }
 
-// fetchFiles downloads the original archives of a recipe's sources and the packages to unpack. apt checks them against
-// Debian's signed lists.
+// fetchFiles downloads a recipe's sources and packages to unpack, checked by apt against Debian's signed lists.
 func fetchFiles(ctx context.Context, o Options, work string, r Recipe) error {
 	if len(r.Sources) > 0 {
 		o.progress("download the list of Debian 13's sources (11 MB), and the source of %s",
@@ -77,7 +76,7 @@ func fetchFiles(ctx context.Context, o Options, work string, r Recipe) error {
 	return takeFiles(dir, work, r.Unpacked, "_*.deb", packageEnd)
 }
 
-// takeFiles moves downloaded files, one for each name, to another directory, where their names have no version.
+// takeFiles moves downloaded files, one for each name, dropping the version.
 func takeFiles(from, to string, names []string, pattern, end string) error {
 	for _, name := range names {
 		found, err := filepath.Glob(filepath.Join(from, name+pattern))

@@ -17,10 +17,9 @@ import (
 	"github.com/rackless/rackless/rdma/gpu"
 )
 
-// gpuMachine is the directory of a machine's /sys and /dev, made for tests.
+// gpuMachine is a directory with /sys and /dev.
 type gpuMachine string
 
-// add adds a PCI device at a path below /sys/devices, with files of sysfs.
 func (m gpuMachine) add(t *testing.T, path string, files map[string]string) (dir string) {
 	t.Helper()
 	dir = filepath.Join(string(m), "sys/devices", path)
@@ -41,7 +40,7 @@ func (m gpuMachine) add(t *testing.T, path string, files map[string]string) (dir
 	return dir
 }
 
-// gpu adds a GPU of 1 MiB with its render node.
+// gpu has 1 MiB and a render node.
 func (m gpuMachine) gpu(t *testing.T, path, node, subsystem, numa, cpus string) {
 	t.Helper()
 	dir := m.add(t, path, map[string]string{"vendor": "0x1af4", "device": "0x1050", "subsystem_vendor": "0x1af4",
@@ -71,7 +70,7 @@ func (m gpuMachine) nic(t *testing.T, path, name, numa string) {
 	}
 }
 
-// newGPUMachine returns a machine with two GPUs and two NICs. The first GPU and NIC share a switch.
+// newGPUMachine has two GPUs and two NICs. The first GPU and NIC share a switch.
 func newGPUMachine(t *testing.T) gpuMachine {
 	m := gpuMachine(t.TempDir())
 	m.gpu(t, "pci0000:80/0000:80:01.0/0000:84:00.0", "renderD128", "0x4c01", "1", "4-7")
@@ -83,12 +82,11 @@ func newGPUMachine(t *testing.T) gpuMachine {
 	}
 	m.nic(t, "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:01.0/0000:05:00.0", "mlx5_0", "0")
 	m.nic(t, "pci0000:80/0000:80:02.0/0000:85:00.0", "mlx5_1", "1")
-	// A display of QEMU has no memory behind BAR 2, and a GPU without a driver has no render node.
 	m.add(t, "pci0000:00/0000:00:03.0", map[string]string{"vendor": "0x1af4", "device": "0x1050"})
 	return m
 }
 
-// gpuLibraries compiles the libraries and programs with the render node of tests.
+// gpuLibraries compiles with the render node of tests.
 func gpuLibraries(t *testing.T) (out string) {
 	t.Helper()
 	need(t, "gcc", "gcc libc6-dev")
@@ -116,7 +114,6 @@ func gpuLibraries(t *testing.T) (out string) {
 	return out
 }
 
-// gpuField returns an entry of a library's dynamic section.
 func gpuField(t *testing.T, library, name string) string {
 	t.Helper()
 	for line := range strings.Lines(outputOf(t, exec.Command("objdump", "-p", library))) {
@@ -127,7 +124,6 @@ func gpuField(t *testing.T, library, name string) string {
 	return ""
 }
 
-// outputOf runs a program and returns its standard output, or fails the test with all that it printed.
 func outputOf(t *testing.T, cmd *exec.Cmd) string {
 	t.Helper()
 	var stderr strings.Builder
@@ -145,7 +141,7 @@ func (m gpuMachine) command(out, program string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// The C programs in testdata/gpu check the libraries as the programs of users call them.
+// The C programs in testdata/gpu call the libraries as users' programs do.
 func TestGPULibraries(t *testing.T) {
 	t.Parallel()
 	out, m := gpuLibraries(t), newGPUMachine(t)
@@ -163,7 +159,7 @@ func TestGPULibraries(t *testing.T) {
 				if said, err := cmd.Output(); err != nil {
 					t.Fatalf("%v\n%s%s", err, said, stderr.String())
 				}
-				// The reason is given once, however often a program asks.
+				// Given once, however often a program asks.
 				const reason = "kernels can be neither loaded nor run"
 				if n := strings.Count(stderr.String(), reason); n != 1 && program != "nvml" {
 					t.Errorf("%q is said %d times in %q", reason, n, stderr.String())
@@ -197,7 +193,7 @@ func TestGPULibraries(t *testing.T) {
 	t.Run("needed functions", func(t *testing.T) { testNeeded(t, out) })
 }
 
-// testVisible checks CUDA_VISIBLE_DEVICES, by which Slurm gives a job its GPUs.
+// testVisible checks CUDA_VISIBLE_DEVICES, by which Slurm gives GPUs to a job.
 func testVisible(t *testing.T, out string, m gpuMachine) {
 	outputOf(t, exec.Command("gcc", "-std=c11", "-Igpu/files/mnt/gpu", "-o", filepath.Join(out, "list"),
 		"testdata/gpu/list.c", "-L"+out, "-l:libcuda.so.1"))
@@ -256,7 +252,6 @@ func testSMI(t *testing.T, out string, m gpuMachine) {
 	if diff := cmp.Diff(want, rows); diff != "" {
 		t.Errorf("topo -m (-want +got):\n%s", diff)
 	}
-	// inspect reads the output as that of NVIDIA's program.
 	found := texts.Split([]byte(ask("-q", "-i", "1")), "q.txt", texts.Kinds)
 	if len(found) != 1 {
 		t.Fatalf("%d texts in the output of -q", len(found))
@@ -281,7 +276,7 @@ func testSMI(t *testing.T, out string, m gpuMachine) {
 	}
 }
 
-// testLost checks the answers about a GPU whose configuration space reads as ones, beside one that works.
+// testLost checks a GPU whose configuration space reads as ones, beside one that works.
 func testLost(t *testing.T, out string, m gpuMachine) {
 	t.Helper()
 	for address, first := range map[string]string{"0000:04:00.0": "\xff\xff\xff\xff",
@@ -317,8 +312,7 @@ func testLost(t *testing.T, out string, m gpuMachine) {
 	outputOf(t, m.command(out, "lost"))
 }
 
-// testNeeded compares what the libraries have with testdata/gpu/needed.tsv: functions that programs are linked with or
-// look up, read from the dynamic symbols of these programs.
+// testNeeded compares the libraries with testdata/gpu/needed.tsv, from the dynamic symbols of programs that use them.
 func testNeeded(t *testing.T, out string) {
 	table, err := os.ReadFile("testdata/gpu/needed.tsv")
 	if err != nil {
@@ -348,7 +342,7 @@ func testNeeded(t *testing.T, out string) {
 	}
 }
 
-// Only images with emulated GPUs compile something, and do so before their disk is made.
+// Images with emulated GPUs compile before their disk is made.
 func TestRecipeOfGPUImages(t *testing.T) {
 	t.Parallel()
 	recipe := func(name string) Recipe {

@@ -17,16 +17,11 @@ import (
 	"time"
 )
 
-// Host is the image of emulated hosts: a disk with a Debian system, systemd, GRUB, libvirt and QEMU, on which
-// programs that change hosts can be run and rebooted.
+// Host is the image of emulated hosts, made without root: mmdebstrap installs the packages, and files/mnt/customize.sh
+// makes the file system from inside. Then QEMU boots the system once, because grub-install and update-grub need the
+// real disk; so an image that does not boot never reaches the cache.
 //
-// It is made in three steps, none of which needs root. First mmdebstrap installs the packages, and
-// files/mnt/customize.sh makes the file system from inside. Then QEMU boots the system once, because grub-install and
-// update-grub need the real disk. So grub.cfg is always Debian's own, and an image that does not boot never reaches
-// the cache. Last, the disk is compressed.
-//
-// A host boots from an overlay of the disk, by SeaBIOS and GRUB in the disk's own boot sector, like a machine without
-// UEFI.
+// A host boots from an overlay of the disk, by SeaBIOS and GRUB in the boot sector.
 var Host = &Kind{name: hostName, label: "the image of emulated hosts", room: "4 GB",
 	recipe: func(ctx context.Context, _ Options) (Recipe, builder, error) {
 		in, err := currentInputs(ctx)
@@ -35,14 +30,12 @@ var Host = &Kind{name: hostName, label: "the image of emulated hosts", room: "4 
 
 const diskName, hostName = "disk.qcow2", "host"
 
-// tools are the programs needed for building, with their Debian packages. Programs that work on the disk come from
-// the image itself.
+// tools are needed here, by Debian package. Programs that work on the disk come from the image.
 var tools = []struct{ program, debian string }{
 	{"mmdebstrap", "mmdebstrap"}, {"qemu-img", "qemu-utils"}, {"qemu-system-x86_64", "qemu-system-x86"},
 }
 
-// MissingTools returns the Debian packages that this machine lacks for building the image of emulated hosts. look is
-// exec.LookPath.
+// MissingTools returns the Debian packages missing for building Host. look is exec.LookPath.
 func MissingTools(look func(string) (string, error)) (packages []string) {
 	for _, t := range tools {
 		if _, err := look(t.program); err != nil {
@@ -80,8 +73,7 @@ func (in inputs) buildHost(ctx context.Context, o Options, work, out string, img
 		return fmt.Errorf("the first boot of the image of emulated hosts: %w", err)
 	}
 	o.progress("compress the disk")
-	// zstd decompresses so fast that boots do not slow down, and the file, which is hashed at every start, is a third
-	// as large.
+	// zstd does not slow boots down, and the file, hashed at every start, is a third as large.
 	_, err := run(ctx, command{name: "qemu-img", watch: o.watch, args: []string{
 		"convert", "-p", "-O", "qcow2", "-c", "-o", "compression_type=zstd", filepath.Join(work, diskName),
 		filepath.Join(out, diskName),
@@ -89,14 +81,14 @@ func (in inputs) buildHost(ctx context.Context, o Options, work, out string, img
 	return err
 }
 
-// A tree calls add with each of its files, by its path in the machine.
+// A tree calls add with each of its files.
 type tree func(add func(name string, content []byte, mode int64) error) error
 
 func eachHostFile(add func(name string, content []byte, mode int64) error) error {
 	return eachFile(own("host"), add)
 }
 
-// install runs mmdebstrap to install the system with the files. It copies the files made by customize.sh to work.
+// install runs mmdebstrap, and copies the files made by customize.sh to work.
 func install(ctx context.Context, o Options, work string, in inputs, files tree, made []string) error {
 	var tarball bytes.Buffer
 	if err := writeTar(&tarball, files); err != nil {
@@ -112,12 +104,12 @@ func install(ctx context.Context, o Options, work string, in inputs, files tree,
 	for _, s := range in.sources {
 		sources.WriteString(s.line("deb", "main"))
 	}
-	// The kernel package would otherwise make an initial file system with all drivers, before the files limit them.
+	// Otherwise an initial file system with all drivers is made before the files limit them.
 	env := []string{"RACKLESS_DISK_MIB=" + strconv.Itoa(in.recipe.DiskMiB), "INITRD=No"}
 	mode, root := "unshare", os.Getuid() == 0
 	if root {
 		mode = "root"
-		// Removed with work if this process is killed. Without root, other users need access.
+		// Removed with work. Without root, other users need access.
 		env = append(env, "TMPDIR="+work)
 	}
 	_, err := run(ctx, command{name: "mmdebstrap", args: installArgs(in, mode, made), dir: work,
@@ -129,16 +121,16 @@ func install(ctx context.Context, o Options, work string, in inputs, files tree,
 	return err
 }
 
-// installArgs returns the arguments of mmdebstrap, which must run in the work directory. The hooks copy with
-// mmdebstrap's own commands, which work across the name space's users, and use names that need no shell quoting.
+// installArgs is for mmdebstrap in the work directory, whose own copy commands work across the name space's users.
+// Names need no shell quoting.
 func installArgs(in inputs, mode string, made []string) []string {
 	args := []string{
 		"--mode=" + mode, "--variant=minbase", "--format=null", "--include=" + strings.Join(in.recipe.Packages, ","),
-		"--skip=cleanup", // the root directory is discarded; cleaning must precede making the disk
+		"--skip=cleanup", // cleaning must precede making the disk
 		`--aptopt=APT::Install-Recommends "false";`, `--aptopt=Acquire::Languages "none";`,
 		"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
 		"--dpkgopt=path-exclude=/usr/share/doc/*",
-		// A half-made image is discarded after a power cut anyway.
+		// A power cut discards the image anyway.
 		"--dpkgopt=force-unsafe-io",
 	}
 	args = append(args, lists.Map(in.options, func(o string) string { return "--aptopt=" + o })...)
@@ -157,7 +149,7 @@ func installArgs(in inputs, mode string, made []string) []string {
 	return append(args, "", "/dev/null", "-")
 }
 
-// writeTar writes files as an archive owned by root. It is deterministic.
+// writeTar is deterministic; root owns all.
 func writeTar(w io.Writer, files tree) error {
 	tw := tar.NewWriter(w)
 	err := files(func(name string, content []byte, mode int64) error {

@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// need fails the test if CI is set and a program is missing, and otherwise skips it.
 func need(t *testing.T, program, debian string) {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil {
@@ -25,7 +24,6 @@ func need(t *testing.T, program, debian string) {
 	}
 }
 
-// Both kinds are built by the same code and share a cache.
 func TestKindsShareACache(t *testing.T) {
 	need(t, "apt-get", "apt")
 	cache, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
@@ -88,7 +86,7 @@ func TestKindsShareACache(t *testing.T) {
 	}
 }
 
-// The keys of users' images must not change when only the form of recipes does, because building takes minutes.
+// Keys of users' images must not change with only the form of recipes, because building takes minutes.
 func TestKeysOfImagesInCachesStay(t *testing.T) {
 	node := Recipe{Format: 1, Release: "r", Kernel: "k", Packages: []string{"p"}, Programs: []string{"b"},
 		Keep: []string{"f"}, Links: []Link{{"l", "t"}}, Modules: []string{"m"}, Optional: []string{"o"},
@@ -160,10 +158,10 @@ func TestCommandsThatFail(t *testing.T) {
 	}
 }
 
-// hostLimit limits the build of the image, which takes many minutes if other tests use the CPUs.
+// hostLimit allows for busy CPUs.
 const hostLimit = 25 * time.Minute
 
-// TestHost builds the image, unless it is cached. Tests in cmd/rackless boot emulated hosts from it.
+// TestHost builds the image for the tests in cmd/rackless.
 func TestHost(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds an image: minutes")
@@ -185,7 +183,7 @@ func TestHost(t *testing.T) {
 	}
 }
 
-// testCache is the user's own image cache, as used by rackless, because an image takes minutes to build.
+// testCache is the user's own, because an image takes minutes to build.
 func testCache(t *testing.T) string {
 	t.Helper()
 	if dir := os.Getenv("RACKLESS_CACHE"); dir != "" {
@@ -198,8 +196,7 @@ func testCache(t *testing.T) string {
 	return filepath.Join(dir, "rackless", "images")
 }
 
-// make setup-emulate installs exactly the tools that the image needs, because a tutorial that begins with an error is
-// not read to its end.
+// make setup-emulate installs exactly these tools.
 func TestSetupInstallsTheToolsOfTheImage(t *testing.T) {
 	script, err := os.ReadFile("../../hack/setup.sh")
 	if err != nil {

@@ -16,40 +16,40 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// An Image is a bootable image in a directory of the cache: the disk of a host, or the kernel and initial file system
-// of a node. Its JSON form is the manifest.
+// An Image is a directory of the cache: the disk of a host, or the kernel and initial file system of a node. Its JSON
+// form is the manifest.
 type Image struct {
-	Name      string    `json:"name"` // name of its kind: "builtin" for nodes, "host" for hosts, "qemu"
+	Name      string    `json:"name"` // of its kind: "builtin" for nodes, "host", "qemu"
 	Key       string    `json:"key"`  // key of its recipe
 	Dir       string    `json:"-"`
 	Kernel    string    `json:"kernel,omitempty"`    // file name in Dir
 	Initramfs string    `json:"initramfs,omitempty"` // file name in Dir
-	Disk      string    `json:"disk,omitempty"`      // file name in Dir: qcow2; hosts write to overlays of it
+	Disk      string    `json:"disk,omitempty"`      // qcow2; hosts write to overlays of it
 	Others    []string  `json:"others,omitempty"`    // further file names in Dir
-	KernelVer string    `json:"kernel_ver"`          // e.g. "6.1.0-42-amd64"; for QEMU, its version
+	KernelVer string    `json:"kernel_ver"`          // "6.1.0-42-amd64"; for QEMU, its version
 	Packages  []string  `json:"packages"`            // name=version of every package used
 	Built     time.Time `json:"built"`
 	Recipe    Recipe    `json:"recipe"`
-	// Imported is set if the image comes from an archive of another machine.
+	// Imported images come from an archive.
 	Imported bool  `json:"imported,omitempty"`
 	Sums     []sum `json:"files"` // of the files as built
 }
 
-// KernelPath returns the absolute path of the kernel.
+// KernelPath is absolute.
 func (i *Image) KernelPath() string { return filepath.Join(i.Dir, i.Kernel) }
 
-// InitramfsPath returns the absolute path of the initial file system.
+// InitramfsPath is absolute.
 func (i *Image) InitramfsPath() string { return filepath.Join(i.Dir, i.Initramfs) }
 
-// DiskPath returns the absolute path of the disk, which must not be written to; see Disk.
+// DiskPath is absolute; do not write to it.
 func (i *Image) DiskPath() string { return filepath.Join(i.Dir, i.Disk) }
 
-// DiskSum returns the SHA-256 of the disk as built.
+// DiskSum is the SHA-256 as built.
 func (i *Image) DiskSum() string {
 	return lists.Find(i.Sums, func(s sum) bool { return s.Name == i.Disk }).SHA256
 }
 
-// Arch returns the architecture of the machines that the image is for, named as in Go.
+// Arch returns Go's name of the architecture.
 func (i *Image) Arch() string {
 	if i.Name == QEMU.name {
 		if slices.Contains(i.Recipe.Programs, vm.Program(arm64)) {
@@ -60,8 +60,7 @@ func (i *Image) Arch() string {
 	return cmp.Or(i.Recipe.Arch, amd64)
 }
 
-// Of returns the kind of an image of k. There are several if the kind depends on the architecture or on the user's
-// disk.
+// Of returns an image's kind, of several if k depends on the architecture or on the user's disk.
 func (k *Kind) Of(i *Image) *Kind {
 	switch k.name {
 	case Node.name:
@@ -79,18 +78,17 @@ func (i *Image) files() []string {
 	return append(names, i.Others...)
 }
 
-// Options configure the image cache. Only Cache is required.
+// Options need only Cache.
 type Options struct {
-	Cache string // directory of the images; made if missing
-	// Kernel is a kernel image (bzImage or vmlinux), named vmlinuz-VERSION, to use in nodes instead of Debian's
-	// package. Its modules must be in lib/modules/VERSION beside it or beside its directory, or in
-	// /lib/modules/VERSION.
+	Cache string // made if missing
+	// Kernel is a bzImage or vmlinux, named vmlinuz-VERSION, to use in nodes instead of Debian's. Its modules must be
+	// in lib/modules/VERSION beside it or beside its directory, or in /lib/modules/VERSION.
 	Kernel   string
 	Progress func(step string) // reports steps; may be nil
-	// Watch receives a function that describes the progress of the step; may be nil.
+	// Watch, if set, receives a function that describes the step's progress.
 	Watch func(look func() string)
 
-	build builder // overrides the kind's builder in tests; may be nil
+	build builder // for tests
 }
 
 func (o Options) progress(format string, args ...any) {
@@ -105,20 +103,18 @@ func (o Options) watch(look func() string) {
 	}
 }
 
-// A Kind is one sort of image, with its recipe for the present machine and its builder.
+// A Kind is one sort of image.
 type Kind struct {
-	name  string // name of its images
-	label string // in messages
-	room  string // disk space needed for building
-	// recipe returns the recipe and its builder.
+	name   string // name of its images
+	label  string // in messages
+	room   string // disk space needed for building
 	recipe func(context.Context, Options) (Recipe, builder, error)
 }
 
-// A builder makes the files of an image in the directory out, and records them in img. out is inside work, which the
-// builder owns.
+// A builder makes an image's files in out, inside work, which it owns, and records them in img.
 type builder func(ctx context.Context, o Options, work, out string, img *Image) error
 
-// CurrentKey returns the key of the image that Ensure would return now, either one in cached or a new one.
+// CurrentKey returns the key of Ensure's image, cached or new.
 func (k *Kind) CurrentKey(ctx context.Context, o Options, cached []*Image) (string, error) {
 	r, _, err := k.recipe(ctx, o)
 	if err != nil {
@@ -134,11 +130,11 @@ func (k *Kind) CurrentKey(ctx context.Context, o Options, cached []*Image) (stri
 	return key, nil
 }
 
-// ImportFix is the advice for machines that cannot build images.
+// ImportFix is for machines that cannot build images.
 const ImportFix = "import the image file of a release: rackless image import FILE --digest sha256:..."
 
-// Ensure returns the image for the current recipe, and builds it if it is missing or damaged. If two processes need
-// the same image at once, the second waits and uses the first's.
+// Ensure returns the image for the current recipe, and builds it if it is missing or damaged, once if two processes
+// need it.
 func (k *Kind) Ensure(ctx context.Context, o Options) (*Image, error) {
 	r, build, err := k.recipe(ctx, o)
 	if err != nil {
@@ -167,10 +163,10 @@ func (k *Kind) Ensure(ctx context.Context, o Options) (*Image, error) {
 		return nil, err
 	}
 	defer unlock()
-	if img, err := e.open(ctx, k.name); err == nil { // another process built it while this one waited
+	if img, err := e.open(ctx, k.name); err == nil {
 		return img, nil
 	} else if errors.Is(err, ErrDamaged) {
-		// Building again takes a minute, so tell the user the reason.
+		// The reason for a minute of building.
 		o.progress("the cached image %s is damaged (%v): building it again", e.key, err)
 	}
 	if err := vm.Sweep(o.Cache, buildPrefix); err != nil {
@@ -180,7 +176,7 @@ func (k *Kind) Ensure(ctx context.Context, o Options) (*Image, error) {
 	err = e.make(ctx, o, img, build)
 	if isNoSpace(err) {
 		if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
-			err = syscall.ENOSPC // instead of a program's message for each of its files
+			err = syscall.ENOSPC
 		}
 		err = fmt.Errorf("build %s in %s: %w; free about %s there, or set RACKLESS_CACHE to a directory with "+
 			"more space", k.label, o.Cache, err, k.room)
@@ -188,8 +184,7 @@ func (k *Kind) Ensure(ctx context.Context, o Options) (*Image, error) {
 	return img, err
 }
 
-// Find returns the image that Ensure would return, without building it. If it is missing or damaged, the error is
-// os.ErrNotExist or ErrDamaged.
+// Find is Ensure without building. It returns os.ErrNotExist or ErrDamaged instead.
 func (k *Kind) Find(ctx context.Context, o Options) (*Image, error) {
 	r, _, err := k.recipe(ctx, o)
 	if err != nil {
@@ -198,7 +193,7 @@ func (k *Kind) Find(ctx context.Context, o Options) (*Image, error) {
 	return k.find(ctx, at(o.Cache, r.Key()), r)
 }
 
-// find returns the image of the recipe, at e, or an imported image that serves instead.
+// find may return an imported image that serves instead.
 func (k *Kind) find(ctx context.Context, e entry, r Recipe) (*Image, error) {
 	img, err := e.open(ctx, k.name)
 	if !errors.Is(err, os.ErrNotExist) {
@@ -220,8 +215,7 @@ func (k *Kind) find(ctx context.Context, e entry, r Recipe) (*Image, error) {
 	return img, err
 }
 
-// serves reports whether the image can be used for recipe r. An imported image may have another Debian release,
-// because nodes do not depend on this machine's system.
+// serves accepts an imported image of another Debian release, because nodes do not depend on this machine's system.
 func (i *Image) serves(r Recipe) bool {
 	have := i.Recipe
 	if i.Imported {
@@ -230,13 +224,13 @@ func (i *Image) serves(r Recipe) bool {
 	return have.Key() == r.Key()
 }
 
-// make builds an image in a directory beside its place and moves it there when complete. The caller holds the lock.
+// make builds beside the image's place and moves it there when complete. The caller holds the lock.
 func (e entry) make(ctx context.Context, o Options, img *Image, build builder) error {
 	work, err := filepath.Abs(e.workDir())
 	if err != nil {
 		return err
 	}
-	if err := os.RemoveAll(work); err != nil { // left by a dead process, because this one has the lock
+	if err := os.RemoveAll(work); err != nil { // left by a dead process
 		return err
 	}
 	defer os.RemoveAll(work)
@@ -250,8 +244,7 @@ func (e entry) make(ctx context.Context, o Options, img *Image, build builder) e
 	return e.commit(ctx, out, img)
 }
 
-// List returns the intact images of the kind in the cache, by key. damaged holds the keys of damaged images, and of
-// images with an unreadable manifest, which may be of any kind.
+// List returns the intact images of the kind by key. damaged also has keys with an unreadable manifest, of any kind.
 func (k *Kind) List(ctx context.Context, cache string) (images []*Image, damaged []string, err error) {
 	keys, err := vm.Keys(cache)
 	if err != nil {

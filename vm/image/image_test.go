@@ -25,7 +25,7 @@ func limited(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestMain lets the test binary be another rackless that builds the image; see TestBuildersWaitForEachOther.
+// TestMain lets the test binary be another builder; see TestBuildersWaitForEachOther.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == "ensure" {
 		_, err := Node.Ensure(context.Background(),
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// fakeBuild makes an image of small files, and records its call in a file.
+// fakeBuild also records its call in log.
 func fakeBuild(log string, takes time.Duration) builder {
 	return func(ctx context.Context, _ Options, _, out string, img *Image) error {
 		note := func(s string) error {
@@ -68,7 +68,7 @@ func fakeBuild(log string, takes time.Duration) builder {
 	}
 }
 
-// builds returns the number of builds in a log, and fails the test if two overlapped.
+// builds fails the test if two builds overlapped.
 func builds(t *testing.T, log string) int {
 	t.Helper()
 	b, err := os.ReadFile(log)
@@ -246,7 +246,7 @@ func TestCacheThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// tiny mounts a file system of one megabyte; it needs root.
+// tiny is a file system of one megabyte; it needs root.
 func tiny(t *testing.T) string {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -260,7 +260,7 @@ func tiny(t *testing.T) string {
 		if os.Getenv("CI") != "" {
 			t.Fatalf("mount a small file system: %v", err)
 		}
-		t.Skipf("mount a small file system: %v", err) // a container may forbid mounting even to root
+		t.Skipf("mount a small file system: %v", err) // containers may forbid it
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, 0); err != nil {
@@ -348,7 +348,7 @@ func TestRecipeKeyOfNodes(t *testing.T) {
 	}
 }
 
-// initramfs writes the archive of a small build root, which is made anew so that file times differ between calls.
+// initramfs makes the build root anew, so that file times differ between calls.
 func initramfs(t *testing.T) []byte {
 	t.Helper()
 	root := t.TempDir()

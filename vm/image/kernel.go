@@ -17,21 +17,21 @@ import (
 	"github.com/xi2/xz"
 )
 
-// Offsets in the header of an x86 bzImage, from the kernel's Documentation/arch/x86/boot.rst.
+// Offsets in a bzImage: Documentation/arch/x86/boot.rst.
 const (
 	setupSectsAt    = 0x1f1
 	headerMagicAt   = 0x202
 	versionAt       = 0x206
 	payloadOffsetAt = 0x248
 	payloadLengthAt = 0x24c
-	minProtocol     = 0x0208 // the first boot protocol with payload fields
+	minProtocol     = 0x0208 // the first with payload fields
 )
 
-// maxKernel limits the size of a decompressed kernel; Debian's has about 60 MB.
+// maxKernel is far above Debian's 60 MB.
 const maxKernel = 512 << 20
 
-// extractVmlinux returns the ELF kernel inside a bzImage. QEMU starts an ELF kernel with a PVH note directly, which
-// saves the guest the decompression, that is, seconds on an emulated CPU.
+// extractVmlinux returns the ELF kernel inside. QEMU starts one with a PVH note directly, which saves seconds of
+// decompression on an emulated CPU.
 func extractVmlinux(bzImage []byte) ([]byte, error) {
 	le := binary.LittleEndian
 	if len(bzImage) < 0x250 || string(bzImage[headerMagicAt:headerMagicAt+4]) != "HdrS" {
@@ -43,8 +43,7 @@ func extractVmlinux(bzImage []byte) ([]byte, error) {
 	}
 	sectors := int(bzImage[setupSectsAt])
 	if sectors == 0 {
-		// boot.rst: "For backwards compatibility, if the setup_sects field contains 0, the real
-		// value is 4."
+		// boot.rst: 0 means 4.
 		sectors = 4
 	}
 	start := (sectors+1)*512 + int(le.Uint32(bzImage[payloadOffsetAt:]))
@@ -54,9 +53,8 @@ func extractVmlinux(bzImage []byte) ([]byte, error) {
 	}
 	payload := bzImage[start : start+length]
 	if !bytes.HasPrefix(payload, gzipMagic) && !bytes.HasPrefix(payload, elfMagic) {
-		// After xz and zstd the build appends the uncompressed size as four bytes, which a decompressor would take
-		// for the next stream. A gzip stream already ends with its size (cmd_*_with_size in the kernel's
-		// scripts/Makefile.lib).
+		// After xz and zstd the build appends the uncompressed size as four bytes (cmd_*_with_size in
+		// scripts/Makefile.lib), which a decompressor would take for the next stream. gzip ends with its size.
 		payload = payload[:len(payload)-4]
 	}
 	kernel, err := decompress(payload)
@@ -77,8 +75,7 @@ var (
 	zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
 )
 
-// decompress returns the contents of the first compressed stream of b, a kernel or a module. An uncompressed ELF file
-// is returned unchanged.
+// decompress returns the first stream of b. An ELF file is returned unchanged.
 func decompress(b []byte) ([]byte, error) {
 	var r io.Reader
 	switch {
@@ -92,7 +89,7 @@ func decompress(b []byte) ([]byte, error) {
 		z.Multistream(false)
 		r = z
 	case bytes.HasPrefix(b, xzMagic):
-		// The kernel's build filters its code (BCJ) before compression, and few decoders support that.
+		// The build filters code (BCJ); few decoders support that.
 		z, err := xz.NewReader(bytes.NewReader(b), 0)
 		if err != nil {
 			return nil, err
@@ -117,16 +114,16 @@ func decompress(b []byte) ([]byte, error) {
 	return out, err
 }
 
-// A moduleSet is a kernel's module tree as in modules.dep.
+// A moduleSet is as in modules.dep.
 type moduleSet struct {
-	dir  string              // the directory of modules.dep, e.g. ".../lib/modules/6.1.0-42-amd64"
-	path map[string]string   // module name, '-' written '_', to path below dir
-	deps map[string][]string // path to the paths of its dependencies, nearest first
+	dir  string              // ".../lib/modules/6.1.0-42-amd64"
+	path map[string]string   // name with '_' for '-', to path below dir
+	deps map[string][]string // path to paths, nearest first
 	have map[string]bool     // built into the kernel
 }
 
-// readModules reads modules.dep and modules.builtin. An unpacked but uninstalled kernel package has no modules.dep,
-// because its post-install script runs depmod; the lists are then derived from the modules themselves.
+// readModules reads modules.dep and modules.builtin. An unpacked package has none, because its post-install script runs
+// depmod; the modules' own records serve then.
 func readModules(dir string) (*moduleSet, error) {
 	s := &moduleSet{dir: dir, path: map[string]string{}, deps: map[string][]string{}, have: map[string]bool{}}
 	builtin, err := os.ReadFile(filepath.Join(dir, "modules.builtin"))
@@ -144,7 +141,7 @@ func readModules(dir string) (*moduleSet, error) {
 		return nil, err
 	}
 	sc := bufio.NewScanner(bytes.NewReader(b))
-	// Lines of modules.dep can exceed a Scanner's default of 64 KiB.
+	// Lines of modules.dep can exceed 64 KiB.
 	sc.Buffer(nil, 1<<20)
 	for sc.Scan() {
 		path, deps, ok := strings.Cut(sc.Text(), ":")
@@ -157,7 +154,7 @@ func readModules(dir string) (*moduleSet, error) {
 	return s, sc.Err()
 }
 
-// scan fills the set from the modules' own "depends=" records.
+// scan reads the modules' own "depends=" records.
 func (s *moduleSet) scan() error {
 	err := filepath.WalkDir(filepath.Join(s.dir, "kernel"), func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.Contains(d.Name(), ".ko") {
@@ -176,14 +173,13 @@ func (s *moduleSet) scan() error {
 	return err
 }
 
-// moduleName returns the kernel's name of a module: "crc32_pclmul" for ".../crc32-pclmul.ko.xz".
+// moduleName returns "crc32_pclmul" for ".../crc32-pclmul.ko.xz".
 func moduleName(path string) string {
 	base, _, _ := strings.Cut(filepath.Base(path), ".ko")
 	return strings.ReplaceAll(base, "-", "_")
 }
 
-// load returns the named modules and their dependencies in insertion order, uncompressed. Names in optional may be
-// missing from the kernel; a missing name in required is an error.
+// load returns modules with their dependencies in insertion order, uncompressed. optional ones may be missing.
 func (s *moduleSet) load(required, optional []string) ([]module, error) {
 	var out []module
 	seen := make(map[string]bool)
@@ -201,7 +197,7 @@ func (s *moduleSet) load(required, optional []string) ([]module, error) {
 		if err != nil {
 			return err
 		}
-		// modules.dep lists the nearest first, so insert in reverse order
+		// modules.dep lists the nearest first
 		for _, d := range slices.Backward(deps) {
 			if err := visit(d, isOptional); err != nil {
 				return err
@@ -210,7 +206,7 @@ func (s *moduleSet) load(required, optional []string) ([]module, error) {
 		out = append(out, module{Name: moduleName(path), Data: data, Optional: isOptional})
 		return nil
 	}
-	// Optional modules first: rxe finds its checksum only if that was loaded before.
+	// rxe finds its checksum only if that was loaded before.
 	for i, names := range [][]string{optional, required} {
 		for _, name := range names {
 			name = strings.ReplaceAll(name, "-", "_")
@@ -228,7 +224,7 @@ func (s *moduleSet) load(required, optional []string) ([]module, error) {
 	return out, nil
 }
 
-// needs returns the dependencies of a module, nearest first, from modules.dep or the module's own record.
+// needs returns the dependencies, nearest first.
 func (s *moduleSet) needs(path string, data []byte) ([]string, error) {
 	if deps, known := s.deps[path]; known {
 		return deps, nil
@@ -248,7 +244,7 @@ func (s *moduleSet) needs(path string, data []byte) ([]string, error) {
 type module struct {
 	Name     string
 	Data     []byte // ELF, decompressed
-	Optional bool   // the kernel may refuse it: crc32_pclmul needs a CPU with the instruction
+	Optional bool   // crc32_pclmul needs a CPU with the instruction
 }
 
 func readModule(path string) ([]byte, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// bzImage wraps a payload as the kernel's build does: boot sectors, decompressor code, payload, more code.
+// bzImage wraps a payload as the kernel's build does.
 func bzImage(payload []byte) []byte {
 	const sectors, offset = 3, 100
 	b := make([]byte, (sectors+1)*512+offset)
@@ -27,7 +27,7 @@ func bzImage(payload []byte) []byte {
 	return append(append(b, payload...), "the rest of the decompressor"...)
 }
 
-// withSize appends the size, as the kernel's build does after every method except gzip.
+// withSize is used after every method except gzip.
 func withSize(compressed []byte, size int) []byte {
 	return binary.LittleEndian.AppendUint32(compressed, uint32(size))
 }
@@ -54,7 +54,7 @@ func zstded(t testing.TB, b []byte) []byte {
 	return w.EncodeAll(b, nil)
 }
 
-// xzed compresses with the xz program and the options of the kernel's build, because there is no Go compressor here.
+// xzed uses the xz program: there is no Go compressor here.
 func xzed(t testing.TB, b []byte, args ...string) []byte {
 	t.Helper()
 	cmd := exec.Command("xz", append([]string{"--stdout"}, args...)...)
@@ -77,7 +77,7 @@ func TestExtractVmlinux(t *testing.T) {
 	old := append(bytes.Repeat([]byte{0}, 512), bzImage(gzipped(t, kernel))...)[512:]
 	for name, tt := range map[string]struct {
 		image []byte
-		want  string // in the error; "" means success
+		want  string
 	}{
 		"gzip": {bzImage(gzipped(t, kernel)), ""},
 		"zstd": {bzImage(withSize(zstded(t, kernel), len(kernel))), ""},
@@ -141,7 +141,7 @@ func FuzzExtractVmlinux(f *testing.F) {
 	})
 }
 
-// names returns the modules in loading order, with a '-' before optional ones.
+// names puts a '-' before optional modules.
 func names(mods []module) []string {
 	var out []string
 	for _, m := range mods {
@@ -190,7 +190,7 @@ kernel/lonely.ko: kernel/gone.ko
 				t.Fatal(err)
 			}
 			want := []string{"-base", "-crc32_pclmul", "ib_core", "udp_tunnel", "rdma_rxe"}
-			if how != "by modules.dep" { // records leave the order of independent modules open
+			if how != "by modules.dep" { // records leave the order open
 				want[2], want[3] = want[3], want[2]
 			}
 			if diff := cmp.Diff(want, names(got)); diff != "" {
@@ -239,7 +239,6 @@ func TestModuleTreesThatAreWrong(t *testing.T) {
 	}
 }
 
-// The kernel of the cached image is the best test, if there is one.
 func TestKernelOfThisMachine(t *testing.T) {
 	found, err := filepath.Glob("/boot/vmlinuz-*")
 	if err != nil {
@@ -248,7 +247,7 @@ func TestKernelOfThisMachine(t *testing.T) {
 	for _, path := range found {
 		b, err := os.ReadFile(path)
 		if err != nil {
-			t.Logf("%s: %v", path, err) // Ubuntu's is readable only by root
+			t.Logf("%s: %v", path, err)
 			continue
 		}
 		if _, err := extractVmlinux(b); err != nil && !strings.Contains(err.Error(), "are known") {

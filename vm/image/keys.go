@@ -8,14 +8,14 @@ import (
 	"fmt"
 )
 
-// Keys have the format of "openssl genpkey -algorithm ed25519" and "openssl pkey -pubout": PEM, PKCS #8 and PKIX.
+// Keys are PEM, PKCS #8 and PKIX, as of "openssl genpkey -algorithm ed25519" and "openssl pkey -pubout".
 
-// ParsePrivateKey reads the signing key for Export.
+// ParsePrivateKey reads Export's key.
 func ParsePrivateKey(text []byte) (ed25519.PrivateKey, error) {
 	return parseKey[ed25519.PrivateKey](text, "PRIVATE KEY", x509.ParsePKCS8PrivateKey)
 }
 
-// ParsePublicKey reads the key that Import trusts.
+// ParsePublicKey reads Import's key.
 func ParsePublicKey(text []byte) (ed25519.PublicKey, error) {
 	return parseKey[ed25519.PublicKey](text, "PUBLIC KEY", x509.ParsePKIXPublicKey)
 }

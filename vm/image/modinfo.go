@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// moduleInfo returns the records of a module's .modinfo section ("depends", "vermagic" ...) by key, repeated keys
-// (alias, parm) in order. A file that is not a module has none.
+// moduleInfo returns the .modinfo section ("depends", "vermagic" ...) by key, repeated keys (alias, parm) in order. A
+// file that is not a module has none.
 func moduleInfo(ko []byte) map[string][]string {
 	info := make(map[string][]string)
 	f, err := elf.NewFile(bytes.NewReader(ko))

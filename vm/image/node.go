@@ -19,10 +19,10 @@ import (
 	"github.com/rackless/rackless/internal/userfile"
 )
 
-// Node is the image of lab nodes: a kernel and an initial file system.
+// Node is a kernel and an initial file system.
 var Node = NodeOf(runtime.GOARCH)
 
-// NodeOf returns the image of nodes for an architecture, named as in Go.
+// NodeOf returns Node for Go's name of an architecture.
 func NodeOf(arch string) *Kind {
 	return &Kind{name: "builtin", label: "the image", room: "1 GB",
 		recipe: func(_ context.Context, o Options) (Recipe, builder, error) {
@@ -31,28 +31,25 @@ func NodeOf(arch string) *Kind {
 		}}
 }
 
-// KernelArgs is the kernel command line of the built-in image. It turns off features that cost boot time, mostly
-// under emulation, and protect nothing in a disposable guest: self-tests of the crypto code, mitigations, address
-// randomisation. The kernel's check that timer interrupts arrive counts them in a short busy loop, and panics if the
-// machine below had no time for the guest just then (Linux, arch/x86/kernel/apic/io_apic.c, timer_irq_works). QEMU's
-// timer is known to work.
+// KernelArgs is the kernel command line of the built-in image. It turns off features that cost boot time and protect
+// nothing in a disposable guest. The kernel's check of timer interrupts counts them in a short busy loop, and panics if
+// the machine below had no time just then (Linux, arch/x86/kernel/apic/io_apic.c, timer_irq_works); QEMU's timer is
+// known to work.
 //
-// By default the kernel unpacks the image into a tmpfs of half the memory that is free beside the packed image, and
-// boots without the files that do not fit ("Initramfs unpacking failed: write error"): less than 70 MB fit in a node
-// with 256 MiB. With a root other than tmpfs it uses a ramfs, which has no limit (Linux, init/do_mounts.c,
-// init_rootfs).
+// By default the kernel unpacks the image into a tmpfs of half the free memory, and boots without the files that do not
+// fit ("Initramfs unpacking failed: write error"): less than 70 MB fit in a node with 256 MiB. With another root it
+// uses a ramfs, which has no limit (Linux, init/do_mounts.c, init_rootfs).
 //
-// After ACPI has named all buses, the kernel would search for more behind each of the 255 possible bus numbers
+// After ACPI has named all buses, the kernel would search behind each of 255 possible bus numbers, up to lastbus
 // (Linux, arch/x86/pci/legacy.c, pcibios_fixup_peer_bridges). These are 16,320 port accesses, each an exit under KVM,
-// of 45,000 exits of a whole boot on an emulated host. The search ends at the last bus, so lastbus=0 suppresses it.
+// of 45,000 exits of a whole boot on an emulated host.
 const KernelArgs = "console=ttyS0 loglevel=4 panic=-1 no_timer_check cryptomgr.notests mitigations=off nokaslr " +
 	"audit=0 selinux=0 apparmor=0 random.trust_cpu=on rootfstype=ramfs pci=lastbus=0"
 
-// ConnectXArg makes a node initialize ConnectX adapters at boot.
+// ConnectXArg initializes adapters at boot.
 const ConnectXArg = " rackless.nic=connectx"
 
-// HideNUMAArg makes a node ignore NUMA nodes. QEMU puts the parts of its memory into NUMA nodes, even if they are only
-// different files.
+// HideNUMAArg makes a node ignore NUMA nodes, because QEMU makes some for memory in different files.
 const HideNUMAArg = " numa=off"
 
 func currentNodeRecipe(o Options, arch string) (Recipe, error) {
@@ -83,7 +80,7 @@ func buildNode(ctx context.Context, o Options, work, out string, img *Image) err
 	if err != nil {
 		return err
 	}
-	// Debian's kernel is downloaded with the other packages; a user's kernel is a local file.
+	// A user's kernel is a local file.
 	if r.KernelDigest == "" {
 		name, err := a.kernelPackage(ctx, r.Kernel)
 		if err != nil {
@@ -96,7 +93,7 @@ func buildNode(ctx context.Context, o Options, work, out string, img *Image) err
 		return err
 	}
 	img.Packages = debs
-	// Alternatives are links made by package scripts, which are not run here.
+	// Package scripts, which are not run, would link alternatives.
 	for _, l := range r.Links {
 		if err := l.make(root); err != nil {
 			return err
@@ -134,8 +131,7 @@ func buildNode(ctx context.Context, o Options, work, out string, img *Image) err
 	return os.WriteFile(filepath.Join(out, img.Initramfs), buf.Bytes(), 0o644)
 }
 
-// nodeApt returns an apt for the packages of a recipe: this machine's, or for another architecture one with the same
-// release.
+// nodeApt is this machine's apt, or one of the same release for another architecture.
 func nodeApt(ctx context.Context, o Options, dir string, r Recipe) (apt, error) {
 	if cmp.Or(r.Arch, amd64) == runtime.GOARCH {
 		return apt{}, nil
@@ -156,8 +152,8 @@ func (r Recipe) pickModules(dir string) (load []module, drivers driverSet, err e
 	return load, drivers, err
 }
 
-// mergeUsr makes the links from /bin, /lib and others into /usr, as in an installed Debian; packages from Debian 13
-// on need them. Directories that packages of Debian 12 fill stay.
+// mergeUsr links /bin, /lib and others into /usr, as packages from Debian 13 on need it. Directories that packages of
+// Debian 12 fill stay.
 func mergeUsr(root string) error {
 	for _, d := range []string{"bin", "sbin", "lib", "lib64"} {
 		if _, err := os.Lstat(filepath.Join(root, d)); err == nil {
@@ -202,8 +198,7 @@ func findKernel(root string, r Recipe) (kernel, modules string, err error) {
 		return "", "", fmt.Errorf("kernel %s: name it vmlinuz-VERSION so that its modules can be found in "+
 			"/lib/modules/VERSION", r.Kernel)
 	}
-	// Beside the kernel, as in an unpacked package (boot/vmlinuz-V, lib/modules/V) or in one directory, before the
-	// machine's own modules.
+	// As in an unpacked package, or in one directory, before the machine's own.
 	here := filepath.Dir(r.Kernel)
 	tried := []string{
 		filepath.Join(here, "lib/modules", version), filepath.Join(here, "../lib/modules", version),
@@ -217,7 +212,6 @@ func findKernel(root string, r Recipe) (kernel, modules string, err error) {
 	return "", "", fmt.Errorf("kernel %s: no modules of it in %s", r.Kernel, strings.Join(tried, ", "))
 }
 
-// An archive collects the files of an initial file system and their directories.
 type archive map[string]cpio.Record // by path
 
 func (a archive) add(rec cpio.Record) {
@@ -237,8 +231,8 @@ func (a archive) file(path, content string, mode uint64) { a.add(cpio.StaticFile
 
 func (a archive) link(path, target string) { a.add(cpio.Symlink(path, "/"+target)) }
 
-// write writes an uncompressed cpio archive. It is deterministic: entries are sorted, which also puts directories
-// before their contents, and have no times or owners.
+// write writes an uncompressed cpio archive. It is deterministic: entries are sorted, directories before their
+// contents, without times or owners.
 func (a archive) write(w io.Writer) error {
 	writer := cpio.Newc.Writer(w)
 	for i, p := range slices.Sorted(maps.Keys(a)) {
@@ -252,8 +246,6 @@ func (a archive) write(w io.Writer) error {
 	return cpio.WriteTrailer(writer)
 }
 
-// writeInitramfs writes the initial file system: the programs with their libraries, the kept files, rackless' own
-// files and the modules.
 func writeInitramfs(w io.Writer, root string, r Recipe, load []module, drivers driverSet) error {
 	a := make(archive)
 	if err := a.addPackaged(root, r); err != nil {
@@ -271,12 +263,12 @@ func writeInitramfs(w io.Writer, root string, r Recipe, load []module, drivers d
 	}
 	programs := slices.DeleteFunc(slices.Clone(r.Programs), func(p string) bool { return p == "busybox" })
 	a.file("lib/programs", strings.Join(programs, "\n")+"\n", 0o644)
-	// Mount points and other expected directories without a packaged file.
+	// Expected directories without a packaged file.
 	for _, d := range []string{"proc", "sys", "dev", "run", "tmp", "root", "usr/bin", "usr/sbin", "sbin", "bin"} {
 		a.addDirs(d + "/x")
 	}
-	a.add(cpio.Symlink("init", "bin/busybox")) // busybox runs its init if called by this name
-	// busybox' shell would prefer its own limited ip and ping to the real programs that a user expects, so use dash.
+	a.add(cpio.Symlink("init", "bin/busybox")) // busybox runs its init by this name
+	// busybox' shell would prefer its own limited ip and ping, so use dash.
 	sh, err := findProgram(root, "dash")
 	if err != nil {
 		return err
@@ -286,20 +278,19 @@ func writeInitramfs(w io.Writer, root string, r Recipe, load []module, drivers d
 	return a.write(w)
 }
 
-// addPackaged adds the programs and the kept files of the recipe, with the libraries that they need. Kept files can
-// be plug-ins, which need libraries too.
+// addPackaged adds programs and kept files with their libraries. Kept files can be plug-ins, which need libraries too.
 func (a archive) addPackaged(root string, r Recipe) error {
 	all, err := r.packaged(root)
 	if err != nil {
 		return err
 	}
-	names := make(map[string]string) // maps a file of the root to its first name in the image
+	names := make(map[string]string) // from file to first name
 	for _, path := range all {
-		target, err := resolveIn(root, path) // resolves links inside the root, never to the host's files
+		target, err := resolveIn(root, path) // never follows links to the host's files
 		if err != nil {
 			return err
 		}
-		// A library under two names must stay one file: libmlx5 is linked to, and opened as a plug-in of libibverbs.
+		// Of one file under two names: libmlx5 is linked to, and opened as a plug-in of libibverbs.
 		if first, ok := names[target]; ok {
 			if first != path {
 				a.link(path, first)
@@ -344,7 +335,7 @@ func (r Recipe) packaged(root string) ([]string, error) {
 
 func findKept(root, pattern string) ([]string, error) {
 	found, err := filepath.Glob(filepath.Join(root, pattern))
-	if err == nil && len(found) == 0 { // before Debian 13, libraries are in both /lib and /usr/lib
+	if err == nil && len(found) == 0 { // before Debian 13 in both /lib and /usr/lib
 		found, err = filepath.Glob(filepath.Join(root, strings.TrimPrefix(pattern, "usr/")))
 	}
 	if err != nil {
@@ -361,8 +352,7 @@ func findKept(root, pattern string) ([]string, error) {
 	return found, nil
 }
 
-// addModules adds the modules that every node loads, in order, and the packed modules that depend on the hardware
-// found.
+// addModules adds the modules that every node loads, in order, and the packed drivers.
 func (a archive) addModules(load []module, drivers driverSet) error {
 	var order strings.Builder
 	for _, m := range load {

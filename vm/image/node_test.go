@@ -8,7 +8,6 @@ import (
 	"testing"
 )
 
-// The replacements for arm64 occur in the files of nodes and in the kernel arguments.
 func TestNodesOfArm64(t *testing.T) {
 	const archless, arm = "", "arm64"
 	all := KernelArgs
@@ -37,7 +36,7 @@ func TestNodesOfArm64(t *testing.T) {
 func TestAKernelOfTheUsersOwnIsFoundWithItsModules(t *testing.T) {
 	const version = "6.1.0-test"
 	for name, tt := range map[string]struct {
-		kernel, modules string // below the directory; "" in modules means none
+		kernel, modules string // "" in modules means none
 		wantErr         string
 	}{
 		"an unpacked package":                 {"boot/vmlinuz-" + version, "lib/modules/" + version, ""},

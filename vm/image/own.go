@@ -21,32 +21,28 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// A user's own image of a full node is a cloud image: a disk that boots by itself, with systemd and cloud-init. It is
-// never written to.
+// A user's own image is a cloud image, which boots by itself, with systemd and cloud-init. It is never written to.
 //
-// A second disk, the seed, turns the system into a node; cloud-init finds it by its label (NoCloud). It has
-// rackless's files of full nodes, and a few programs with their libraries in case the system lacks them, so that no
-// network is needed. Then it is a full node: its template is saved after its first boot.
+// A second disk, the seed, turns the system into a full node; cloud-init finds it by its label (NoCloud). It has the
+// programs that the system may lack, so that no network is needed.
 
-// ownName is the kind of users' images, and seedsName the kind of the files that turn them into nodes.
+// Kinds of users' images, and of the files that turn them into nodes.
 const ownName, seedsName = "own", "seeds"
 
-// seedName is the file of the seed, and filesName the archive of files that rackless adds to a system.
+// filesName is the archive of files that rackless adds to a system.
 const seedName, filesName = "seed.iso", "files.tar"
 
-// seedTools are the programs that a node needs, by package, for systems that lack them. busybox is static.
+// seedTools are for systems that lack them, by package. busybox is static.
 var seedTools = map[string]string{"busybox-static": "busybox", "fping": "fping", "ibverbs-providers": "",
 	"ibverbs-utils": "ibv_devinfo ibv_rc_pingpong", "iproute2": "ip rdma", "qemu-guest-agent": "qemu-ga"}
 
-// seedPlugins match the libraries that libibverbs opens by name.
+// seedPlugins are libraries that libibverbs opens by name.
 var seedPlugins = []string{"usr/lib/*/libibverbs/libmlx5-rdmav*.so", "usr/lib/*/libibverbs/librxe-rdmav*.so"}
 
-// ownDisk is the minimum size of a node's disk; its system grows into it. maxOwnDisk is the largest size that a BIOS
-// partition table can address.
+// ownDisk is the minimum size, into which the system grows. maxOwnDisk is the limit of a BIOS partition table.
 const ownDisk, maxOwnDisk = 8 << 30, 2 << 40
 
-// Seeds is the kind of the part that all seeds share: the files that turn any user's system into a node, without the
-// files of cloud-init.
+// Seeds is the part that all seeds share, without the files of cloud-init.
 var Seeds = &Kind{name: seedsName, label: "the seed of users' images", room: "200 MB",
 	recipe: func(context.Context, Options) (Recipe, builder, error) {
 		r, err := currentNodeRecipe(Options{}, amd64)
@@ -58,7 +54,7 @@ var Seeds = &Kind{name: seedsName, label: "the seed of users' images", room: "20
 		return r, buildSeeds, err
 	}}
 
-// Own returns the image of nodes that boot a copy of the user's disk image at path. A changed file is another image.
+// Own returns the image of nodes that boot a copy of the disk image at path. A changed file is another image.
 func Own(path string) *Kind {
 	return &Kind{name: ownName, label: "the seed for " + path, room: "100 MB",
 		recipe: func(ctx context.Context, _ Options) (Recipe, builder, error) {
@@ -79,14 +75,14 @@ func Own(path string) *Kind {
 		}}
 }
 
-// IsOwn reports whether the kind is a user's own image; each has its own recipe.
+// IsOwn reports whether the kind is a user's.
 func (k *Kind) IsOwn() bool { return k.name == ownName }
 
-// A qcow2Header is the header of a qcow2 image (QEMU, docs/interop/qcow2.txt), big-endian.
+// A qcow2Header is big-endian (QEMU, docs/interop/qcow2.txt).
 type qcow2Header struct {
 	Magic                 [4]byte
 	Version               uint32
-	BackingFile           uint64 // offset of its name; 0 if there is no backing file
+	BackingFile           uint64 // offset of its name, or 0
 	BackingFileSize       uint32
 	ClusterBits           uint32
 	Size                  uint64 // of the disk, in bytes
@@ -102,13 +98,11 @@ type qcow2Header struct {
 	RefcountOrder, Length uint32
 }
 
-// externalData marks an image with its data in another file.
 const externalData = 1 << 2
 
-// examine checks that a file is a self-contained disk image, and returns a version that changes with the file, and
-// the disk's size. The file may be untrusted: a header can make QEMU open any other file of this user, and in 2024
-// qemu-img did so before printing anything (CVE-2024-4467). So the header is checked here before any QEMU program
-// reads the file, and QEMU never guesses its format.
+// examine checks that a file is a self-contained disk image, and returns a version that changes with the file, and the
+// size. An untrusted header can make QEMU open any other file of this user, and in 2024 qemu-img did so before printing
+// anything (CVE-2024-4467): so it is checked before any QEMU program reads the file, and QEMU never guesses its format.
 func examine(path string) (version string, size int64, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -151,10 +145,10 @@ func examine(path string) (version string, size int64, err error) {
 	return fmt.Sprintf("%d bytes of %d", fi.Size(), fi.ModTime().UnixNano()), int64(h.Size), nil
 }
 
-// overlayLimit is far more than QEMU needs to read the tables of an image.
+// overlayLimit is far more than QEMU needs for an image's tables.
 const overlayLimit = time.Minute
 
-// buildOwn makes the seed, and the disk that is the overlay of the user's and the base of templates.
+// buildOwn makes the seed, and an overlay of the user's disk that is the base of templates.
 func buildOwn(ctx context.Context, o Options, out string, img *Image, size int64) error {
 	img.Disk, img.Others, img.KernelVer = diskName, []string{seedName}, "of "+img.Recipe.Disk
 	seeds, err := Seeds.Ensure(ctx, Options{Cache: o.Cache, Progress: o.Progress, Watch: o.Watch})
@@ -177,7 +171,6 @@ func buildOwn(ctx context.Context, o Options, out string, img *Image, size int64
 	return seeds.WriteSeed(filepath.Join(out, seedName), files)
 }
 
-// buildSeeds packs the part that all seeds share.
 func buildSeeds(ctx context.Context, o Options, work, out string, img *Image) error {
 	debs, err := apt{}.resolve(ctx, img.Recipe.Packages)
 	if err != nil {
@@ -200,8 +193,8 @@ func buildSeeds(ctx context.Context, o Options, work, out string, img *Image) er
 
 var seedFiles = []string{"meta-data", "network-config", "user-data"}
 
-// WriteSeed writes the disk that cloud-init looks for. files are meta-data, network-config and user-data; WriteSeed
-// adds the command that turns the system into a node.
+// WriteSeed writes the disk that cloud-init looks for. files are meta-data, network-config and user-data, to which it
+// adds the command that makes a node.
 func (i *Image) WriteSeed(path string, files map[string][]byte) error {
 	w, err := iso9660.NewWriter()
 	if err != nil {
@@ -230,7 +223,6 @@ func (i *Image) WriteSeed(path string, files map[string][]byte) error {
 	return errors.Join(w.WriteTo(f, "cidata"), f.Close())
 }
 
-// eachOwnFile calls add with the files of full nodes that a user's system also gets.
 func eachOwnFile(add func(name string, content []byte, mode int64) error) error {
 	err := eachFullFile(func(name string, content []byte, mode int64) error {
 		for _, dir := range []string{"usr/", "etc/ssh/", "etc/tmpfiles.d/", "etc/systemd/system.conf.d/",
@@ -247,8 +239,7 @@ func eachOwnFile(add func(name string, content []byte, mode int64) error) error 
 	return eachFile(own(ownName), add)
 }
 
-// eachTool calls add with the recipe's programs and plug-ins below root, and with their libraries and loader, all in
-// one directory.
+// eachTool calls add with programs and plug-ins below root, their libraries and loader, all in one directory.
 func (r Recipe) eachTool(root string, add func(name string, content []byte, mode int64) error) error {
 	files, err := r.packaged(root)
 	if err != nil {
@@ -279,7 +270,7 @@ func (r Recipe) eachTool(root string, add func(name string, content []byte, mode
 	return nil
 }
 
-// SeedPath returns the absolute path of the seed of a user's image, or "" for other images.
+// SeedPath is absolute, or "" if the image is not a user's.
 func (i *Image) SeedPath() string {
 	if !i.BootsItself() {
 		return ""

@@ -49,9 +49,9 @@ func TestUsersImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Untrusted headers: files that QEMU would open, and excessive disk sizes.
+	// Files that QEMU would open, and excessive disk sizes.
 	for name, edit := range map[string]func([]byte){
-		"json.qcow2": func(b []byte) { // a backing file of any protocol
+		"json.qcow2": func(b []byte) { // of any protocol
 			binary.BigEndian.PutUint64(b[8:], 512)
 			binary.BigEndian.PutUint32(b[16:], uint32(copy(b[512:], `json:{"driver":"nbd","host":"192.0.2.1"}`)))
 		},
@@ -103,7 +103,6 @@ func TestUsersImages(t *testing.T) {
 	}
 }
 
-// The seed has the files that cloud-init looks for, under the right names, and rackless's files of full nodes.
 func TestTheSeed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

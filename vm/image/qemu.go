@@ -15,11 +15,10 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// QEMU is the emulator of Debian 13's backports with its loader and libraries, for labs that need a newer one than
-// the machine's. It is unpacked but not installed.
+// QEMU is Debian 13's backported emulator, unpacked but not installed, for labs that need a newer one.
 var QEMU = QEMUOf(runtime.GOARCH)
 
-// QEMUPackage returns the Debian package of the emulator for an architecture.
+// QEMUPackage returns an architecture's Debian package.
 func QEMUPackage(arch string) string {
 	if arch == arm64 {
 		return "qemu-system-arm"
@@ -27,25 +26,24 @@ func QEMUPackage(arch string) string {
 	return "qemu-system-x86"
 }
 
-// QEMUOf returns the QEMU for machines of an architecture, named as in Go. It runs on this machine.
+// QEMUOf returns the QEMU for an architecture (Go's name). It runs on this machine.
 func QEMUOf(arch string) *Kind { return QEMUOn(arch, runtime.GOARCH) }
 
-// QEMUOn returns the QEMU for machines of one architecture that runs on hosts of another or the same one.
+// QEMUOn returns the QEMU for arch that runs on host.
 func QEMUOn(arch, host string) *Kind {
 	recipe := qemuRecipe(arch, host)
 	return &Kind{name: "qemu", label: "QEMU", room: "400 MB",
 		recipe: func(context.Context, Options) (Recipe, builder, error) { return recipe, buildQEMU, nil }}
 }
 
-// qemuRelease is a Debian release whose backports contain a QEMU with vfio-user.
+// qemuRelease has backports of a QEMU with vfio-user.
 const qemuRelease = "trixie"
 
-// qemuName is the emulator's file name in the image. The dynamic loader has the name of the recipe's program, because
-// the loader is the started process, and processes are found by program name; see vm.Strays.
+// qemuName is not the program's name, which the dynamic loader has: the loader is the started process, and processes
+// are found by program name (vm.Strays).
 const qemuName = "qemu.elf"
 
-// qemuRecipe returns the recipe of the image. Increase Format if buildQEMU makes a different image from the same
-// recipe.
+// qemuRecipe must increase Format if buildQEMU makes a different image.
 func qemuRecipe(arch, host string) Recipe {
 	r := Recipe{
 		Format:  1,
@@ -56,30 +54,28 @@ func qemuRecipe(arch, host string) Recipe {
 		Packages:   []string{QEMUPackage(arch)},
 		Programs:   []string{vm.Program(arch)},
 		Backported: []string{"qemu", "seabios"},
-		// Firmware for a q35 machine that starts a kernel directly.
+		// For a q35 machine that starts a kernel directly.
 		Keep: []string{"usr/share/seabios/bios-256k.bin", "usr/share/qemu/kvmvapic.bin",
 			"usr/share/qemu/linuxboot_dma.bin", "usr/share/qemu/pvh.bin"},
 	}
-	if arch == arm64 { // it starts a kernel without firmware
+	if arch == arm64 { // needs no firmware
 		r.Backported, r.Keep = []string{"qemu"}, nil
 	}
 	return r
 }
 
-// Emulator returns the emulator of the image. It runs with the image's loader and libraries, independent of this
-// machine's C library.
+// Emulator runs with the image's loader and libraries, independent of this machine's C library.
 func (i *Image) Emulator() vm.Emulator {
 	return vm.Emulator{
 		Path: filepath.Join(i.Dir, i.Recipe.Programs[0]),
-		// KernelVer is the only version field; in this image it holds QEMU's version.
+		// QEMU's version.
 		Version: i.KernelVer,
 		Lead:    []string{"--library-path", i.Dir, filepath.Join(i.Dir, qemuName), "-L", i.Dir},
 	}
 }
 
-// FindQEMU returns the installed QEMU, or if there is no suitable one, a QEMU from the cache. The installed one has
-// priority because the user updates it and it needs no download. vfioUser requires support for devices in other
-// processes; arch is the architecture of the machines.
+// FindQEMU returns the installed QEMU, which the user updates, or if it is not suitable, one from the cache. vfioUser
+// requires devices in other processes; arch is the machines'.
 func FindQEMU(ctx context.Context, o Options, arch string, vfioUser bool) (e vm.Emulator, err error) {
 	e.Path, e.Version, err = vm.FindFor(arch)
 	if err == nil {
@@ -126,7 +122,6 @@ func buildQEMU(ctx context.Context, o Options, work, out string, img *Image) err
 	return err
 }
 
-// versionOf returns the version of a package in a list of NAME=VERSION.
 func versionOf(debs []string, name string) string {
 	for _, d := range debs {
 		if v, ok := strings.CutPrefix(d, name+"="); ok {
@@ -136,7 +131,7 @@ func versionOf(debs []string, name string) string {
 	return ""
 }
 
-// upstream returns the program's version in a Debian version: 10.1.2 for 1:10.1.2+ds-1~bpo13+1.
+// upstream returns 10.1.2 for 1:10.1.2+ds-1~bpo13+1.
 func upstream(version string) string {
 	v := version
 	if _, after, epoch := strings.Cut(version, ":"); epoch {
@@ -148,8 +143,8 @@ func upstream(version string) string {
 	return v
 }
 
-// copyProgram copies the program with its libraries and firmware from root to out, under their base names. out has no
-// subdirectories, so it serves as the path of libraries (--library-path) and of firmware (-L).
+// copyProgram copies the program with its libraries and firmware to out, without subdirectories, so that out serves as
+// --library-path and -L.
 func (i *Image) copyProgram(root, out string, r Recipe) error {
 	program, err := findProgram(root, r.Programs[0])
 	if err != nil {
@@ -193,8 +188,8 @@ func (i *Image) copyProgram(root, out string, r Recipe) error {
 	return nil
 }
 
-// newApt makes a configuration in dir with only the suites of a recipe, at this machine's mirrors, and fetches their
-// lists: of packages (kind deb) or sources (deb-src), in one component. Signatures are checked against Debian's keys.
+// newApt has only the suites of a recipe at this machine's mirrors, in one component; kind is deb or deb-src.
+// Signatures are checked against Debian's keys.
 func newApt(ctx context.Context, dir string, r Recipe, kind, component string) (apt, error) {
 	targets, dump, err := askApt(ctx)
 	if err != nil {
@@ -213,7 +208,7 @@ func newApt(ctx context.Context, dir string, r Recipe, kind, component string) (
 	set := func(key, value string) { options = append(options, key+" "+strconv.Quote(value)+";") }
 	set("Dir::State", dir)
 	set("Dir::State::lists", "lists")
-	// No package counts as installed, so the answer includes all dependencies.
+	// No package counts as installed.
 	set("Dir::State::status", "/dev/null")
 	set("Dir::Cache", filepath.Join(dir, "cache"))
 	set("Dir::Etc::sourcelist", filepath.Join(dir, "sources.list"))
@@ -221,13 +216,13 @@ func newApt(ctx context.Context, dir string, r Recipe, kind, component string) (
 	set("Dir::Etc::preferences", filepath.Join(dir, "preferences"))
 	set("Dir::Etc::preferencesparts", "/dev/null")
 	set("Dir::Log", dir)
-	// A mistake could install packages of another release here, so dpkg is out of reach.
+	// So that a mistake cannot install packages here.
 	set("Dir::Bin::dpkg", "/bin/false")
 	set("APT::Architecture", cmp.Or(r.Arch, amd64))
 	set("APT::Architectures", cmp.Or(r.Arch, amd64))
 	set("APT::Install-Recommends", "false")
 	set("Acquire::Languages", "none")
-	// Root keeps its own user, because _apt may not write to this directory.
+	// _apt may not write to this directory.
 	set("APT::Sandbox::User", "")
 	err = os.MkdirAll(filepath.Join(dir, "lists", "partial"), 0o755)
 	for name, text := range map[string]string{"apt.conf": strings.Join(options, "\n") + "\n",
@@ -243,8 +238,7 @@ func newApt(ctx context.Context, dir string, r Recipe, kind, component string) (
 	return a, nil
 }
 
-// mirrors returns the suites of a recipe at Debian's mirrors. targets are lines of "URI codename component", possibly
-// of other suites.
+// mirrors returns a recipe's suites at the mirrors of targets, lines of "URI codename component".
 func (r Recipe) mirrors(targets string) (sources []source, err error) {
 	var archive, security string
 	for line := range strings.Lines(targets) {
@@ -253,7 +247,7 @@ func (r Recipe) mirrors(targets string) (sources []source, err error) {
 		case len(f) != 3 || f[2] != "main" || strings.HasPrefix(f[0], "cdrom:"):
 		case strings.HasSuffix(f[1], "-security"):
 			security = f[0]
-		// A suite with a hyphen, such as bookworm-updates, determines the mirror only if there is no plain suite.
+		// bookworm-updates determines the mirror only if there is no plain suite.
 		case archive == "" || !strings.Contains(f[1], "-"):
 			archive = f[0]
 		}

@@ -33,7 +33,7 @@ func TestMirrorsOfAnotherRelease(t *testing.T) {
 	}
 }
 
-// All files of the emulator are in one directory, each with a checksum, and the loader has the program's name.
+// The loader has the program's name.
 func TestGatherMakesOneDirectory(t *testing.T) {
 	root, out := t.TempDir(), t.TempDir()
 	machine := map[string]string{"usr/bin/qemu-system-x86_64": "/bin/true"}

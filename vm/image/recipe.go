@@ -12,63 +12,58 @@ import (
 	"strings"
 )
 
-// A Recipe determines the contents of an image, except that packages have the mirrors' versions of the day. Equal
-// recipes mean the same image. Each kind of image uses only some fields; unused fields must be omitted from the JSON,
-// because otherwise each new field would change the keys of all cached images.
+// A Recipe determines an image, except that packages have the mirrors' versions of the day. Unused fields must be
+// omitted from the JSON: otherwise each new field would change the keys of cached images.
 type Recipe struct {
-	Format int `json:"format"` // increased if the builder makes a different image from the same recipe
-	// Release is the Debian release ("bookworm") of the packages, as offered by apt on this machine.
+	Format int `json:"format"` // increased if the builder makes another image
+	// Release is apt's on this machine: "bookworm".
 	Release string `json:"release"`
-	// Arch is the architecture of the packages, as named by Debian and Go; empty means amd64.
+	// Arch is that of Debian and Go; "" means amd64.
 	Arch string `json:"arch,omitempty"`
-	// Suites are the suites of a host's packages: "bookworm", "bookworm-security", ...
+	// Suites are a host's: "bookworm", "bookworm-security", ...
 	Suites []string `json:"suites,omitempty"`
-	// Kernel is a Debian package or the path of a kernel image (see KernelDigest), for nodes.
+	// Kernel is a Debian package or the path of a kernel image, for nodes.
 	Kernel string `json:"kernel,omitempty"`
-	// KernelDigest is the SHA-256 of the kernel image if Kernel is a path, or "".
+	// KernelDigest is the SHA-256 if Kernel is a path.
 	KernelDigest string `json:"kernel_digest,omitempty"`
 
-	Packages []string `json:"packages"` // Debian packages; dependencies are added, recommended packages are not
-	// Backported are source packages taken from the backports suite, if Suites has it: Debian 12's own QEMU is too
-	// old for rackless.
+	Packages []string `json:"packages"` // dependencies are added, recommended packages are not
+	// Backported are source packages, if Suites has backports: Debian 12's own QEMU is too old for rackless.
 	Backported []string `json:"backported,omitempty"`
-	// Sources are Debian source packages that are compiled when the image is built, of the release of fetchSources.
+	// Sources are source packages to compile, of the release of fetchSources.
 	Sources []string `json:"sources,omitempty"`
-	// Unpacked are packages of the component contrib that are unpacked without their dependencies.
+	// Unpacked are packages of contrib, without dependencies.
 	Unpacked []string `json:"unpacked,omitempty"`
-	DiskMiB  int      `json:"disk_mib,omitempty"` // size of a host's disk; unused space takes no room
+	DiskMiB  int      `json:"disk_mib,omitempty"` // unused space takes no room
 
 	// A node's image keeps only parts of the packages:
-	Programs []string `json:"programs,omitempty"` // names of programs; their libraries are added
-	Keep     []string `json:"keep,omitempty"`     // glob patterns of further files (plug-ins, data)
-	Links    []Link   `json:"links,omitempty"`    // links otherwise made by package scripts, which are not run
-	// kernel modules to load at boot, in this order; dependencies are added
+	Programs []string `json:"programs,omitempty"` // with libraries
+	Keep     []string `json:"keep,omitempty"`     // glob patterns (plug-ins, data)
+	Links    []Link   `json:"links,omitempty"`    // of package scripts, which are not run
+	// to load at boot, in this order, with dependencies
 	Modules  []string `json:"modules,omitempty"`
-	Optional []string `json:"optional,omitempty"` // like Modules, but may be missing, built in or renamed
-	// hardware modules, packed and loaded if the hardware is found; may be missing
+	Optional []string `json:"optional,omitempty"` // may be missing, built in or renamed
+	// packed, loaded if the hardware is found; may be missing
 	Drivers []string `json:"drivers,omitempty"`
 
-	// Disk is the absolute path of a user's disk image. DiskVersion changes if the file does.
+	// Disk is absolute, of a user's. DiskVersion changes if the file does.
 	Disk        string `json:"disk,omitempty"`
 	DiskVersion string `json:"disk_version,omitempty"`
 
-	FilesDigest string `json:"files_digest"` // SHA-256 over the files that rackless adds
+	FilesDigest string `json:"files_digest"` // over the files that rackless adds
 }
 
-// A Link is a symbolic link in the build root. It is made if exactly one file matches Target, a glob pattern relative
-// to the root; other Debian releases do not need it.
+// A Link is made if exactly one file matches Target, a glob pattern relative to the root; other Debian releases do not
+// need it.
 type Link struct {
 	Path   string `json:"path"`
 	Target string `json:"target"`
 }
 
-// nodeRecipe returns the recipe of the image of nodes.
+// nodeRecipe's image has 76 MB, and the smallest node 256 MiB, of which 107 are left; see KernelArgs.
 //
-// rdma_rxe asks the crypto API for "crc32" by name, so no dependency list mentions crc32_generic, and without the
-// module `rdma link add` fails with "No such file or directory". It is optional because kernels from 6.15 on compute
-// it in a library and have no such module.
-//
-// The image has 76 MB, and the smallest node 256 MiB, of which 107 are left; see KernelArgs.
+// rdma_rxe asks the crypto API for "crc32" by name, so no dependency list mentions crc32_generic, without which `rdma
+// link add` fails with "No such file or directory". Kernels from 6.15 on have it in a library.
 func nodeRecipe(release, arch, kernel, kernelDigest string) Recipe {
 	return Recipe{
 		Format:       1,
@@ -90,17 +85,17 @@ func nodeRecipe(release, arch, kernel, kernelDigest string) Recipe {
 		},
 		Keep: []string{"usr/lib/*/libibverbs/*.so", "etc/libibverbs.d/*", "etc/protocols", "etc/services",
 			"usr/share/mstflint/mlxconfig_dbs/mlxconfig_host.db", // mstconfig's database of settings
-			// opened by UCX by name; the other transports are not needed
+			// opened by UCX; the other transports are not needed
 			"usr/lib/*/ucx/libuct_ib.so.0",
-			// opened by the C library when a thread is cancelled, for example in rping
+			// opened by the C library when a thread is cancelled
 			"usr/lib/*/libgcc_s.so.1",
 		},
-		// libfabric needs a library for InfiniPath cards, which Debian 12 selects by "alternatives".
+		// libfabric needs a library for InfiniPath cards, which "alternatives" selects.
 		Links: []Link{{Path: "usr/lib/libpsm_infinipath.so.1", Target: "usr/lib/libpsm1/libpsm_infinipath.so.1.*"}},
 		Modules: []string{"virtio_pci", "virtio_console", "virtio_net", "virtio_rng", "rdma_rxe", "ib_uverbs",
 			"rdma_ucm"},
 		Optional: []string{"crc32_generic", "crc32-pclmul", "ib_umad", "af_packet", "8021q"},
-		// NICs that are often passed through: NICs with RDMA, and NICs of common boards. Together 12 MB, packed 4.
+		// NICs with RDMA, and of common boards: 12 MB, packed 4.
 		Drivers: []string{
 			"bnxt_en", "bnxt_re", "e1000e", "i40e", "iavf", "ice", "igb", "igbvf", "igc", "irdma", "ixgbe", "ixgbevf",
 			"mlx4_core", "mlx4_en", "mlx4_ib", "mlx5_core", "mlx5_ib",
@@ -119,9 +114,9 @@ func recipeArch(arch string) string {
 
 const amd64, arm64 = "amd64", "arm64"
 
-// armWords replaces words of KernelArgs and of nodes' files for arm64: the console, the number of the system call
-// read, and x86-only arguments. cma=0 is added because Debian's arm64 kernel otherwise reserves 64 MiB for devices
-// (CMA), which count as free but are unusable for most of the kernel.
+// armWords adapts KernelArgs and nodes' files: the console, the number of the system call read, and x86-only arguments.
+// cma=0 is added because Debian's arm64 kernel otherwise reserves 64 MiB for devices (CMA), which count as free but are
+// unusable for most of the kernel.
 var armWords = strings.NewReplacer("ttyS0", "ttyAMA0", `"0 0x0"`, `"63 0x0"`,
 	" no_timer_check", " cma=0", " pci=lastbus=0", "")
 
@@ -152,24 +147,23 @@ func hostRecipe(release string, suites []string) Recipe {
 	}
 }
 
-// backports returns the suite of Backported packages. ok is false if the machine's apt has none.
+// backports returns false if the machine's apt has none.
 func (r Recipe) backports() (suite string, ok bool) {
 	suite = r.Release + "-backports"
 	return suite, slices.Contains(r.Suites, suite)
 }
 
-// Key returns 16 hexadecimal digits of the SHA-256 of the recipe's JSON, which identify the image.
+// Key returns 16 hexadecimal digits of the SHA-256 of the JSON.
 func (r Recipe) Key() string {
 	b, err := json.Marshal(r)
-	if err != nil { // cannot fail: only strings and ints
+	if err != nil { // only strings and ints
 		panic(err)
 	}
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:8])
 }
 
-// trees are the files that rackless adds to images, with one directory per kind, laid out like the machine's root.
-// Files in files/mnt make a disk and are not on it.
+// trees are the files that rackless adds, by kind. Files in files/mnt make a disk and are not on it.
 //
 //go:embed all:node all:host all:full all:own all:gpu all:slurm
 var trees embed.FS
@@ -182,10 +176,9 @@ func own(kind string) fs.FS {
 	return tree
 }
 
-// eachFile calls add with each file of tree, by its path in the image, with its mode.
 func eachFile(tree fs.FS, add func(path string, content []byte, mode int64) error) error {
 	return fs.WalkDir(tree, "files", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() { // directories are added with their files
+		if err != nil || d.IsDir() { // added with their files
 			return err
 		}
 		b, err := fs.ReadFile(tree, name)

@@ -19,17 +19,17 @@ import (
 type command struct {
 	name  string
 	args  []string
-	dir   string // working directory; empty means this process's
+	dir   string // "" means this process's
 	stdin string
 	env   []string // in addition to this process's
-	// ownMounts runs the program in its own mount namespace, which needs root. Its mounts vanish when it ends for any
-	// reason, and programs that delete files cannot reach mounted file systems.
+	// ownMounts needs root. The program's mounts vanish when it ends, and if it deletes files, it cannot reach mounted
+	// file systems.
 	ownMounts bool
-	// watch receives a function that returns the program's last output line so far; may be nil.
+	// watch, if set, receives a function that returns the last output line.
 	watch func(look func() string)
 }
 
-// lastSaid keeps the last line of a program's outputs. Lines may end with a carriage return, to be overwritten.
+// lastSaid's lines may end with a carriage return.
 type lastSaid struct {
 	mu         sync.Mutex
 	line, rest string
@@ -56,13 +56,13 @@ func (l *lastSaid) text() string {
 	return l.line
 }
 
-// stopLimit is the time that a program gets to end on request; mmdebstrap removes its files in it.
+// stopLimit lets mmdebstrap remove its files.
 const stopLimit = 30 * time.Second
 
-// run executes a command and returns its standard output. Errors include the last lines of standard error.
+// run returns standard output. Errors include the last lines of standard error.
 func run(ctx context.Context, c command) ([]byte, error) {
 	trace.Runs("", append([]string{c.name}, c.args...))
-	runtime.LockOSThread() // Pdeathsig is bound to the thread that starts the child
+	runtime.LockOSThread() // Pdeathsig is bound to the thread
 	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(ctx, c.name, c.args...)
 	cmd.Env = append(append(os.Environ(), "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive"), c.env...)
@@ -93,7 +93,6 @@ func run(ctx context.Context, c command) ([]byte, error) {
 	return stdout.Bytes(), nil
 }
 
-// lastLines returns the last n lines of a text, joined into one.
 func lastLines(s string, n int) string {
 	lines := strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' })
 	return strings.Join(lines[max(0, len(lines)-n):], "; ")

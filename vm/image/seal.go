@@ -13,20 +13,18 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// sealLimit limits the first boot. It takes half a minute on two idle cores without KVM.
+// sealLimit is for the first boot: half a minute on two idle cores without KVM.
 const sealLimit = 20 * time.Minute
 
-// sockets are the sockets of a machine of this package, which needs only its agent.
 var sockets = vm.Sockets{vm.SocketAgent}
 
-// sealArgs returns QEMU's arguments. It uses the kernel, the initial file system and the disk in work, and writes to
-// the disk. It does not use KVM, which would save less time than testing it takes.
+// sealArgs uses no KVM, which would save less time than testing it takes. QEMU writes to the disk in work.
 func sealArgs(work, dir string) []string {
 	disk := vm.Escape(filepath.Join(work, diskName))
 	return []string{
 		"-name", "rackless-image", "-machine", "q35,kernel-irqchip=split", "-accel", "tcg,thread=multi", "-smp", "2",
 		"-m", "1G", "-nodefaults", "-no-user-config", "-display", "none",
-		// x2apic avoids lost ends of interrupts (see package emulate). It needs an IOMMU with interrupt remapping.
+		// x2apic avoids lost ends of interrupts (see package emulate), and needs interrupt remapping.
 		"-cpu", "qemu64,+x2apic", "-device", "intel-iommu,intremap=on,eim=on",
 		"-blockdev", "driver=qcow2,node-name=root,file.driver=file,file.filename=" + disk +
 			",discard=unmap,file.discard=unmap,cache.no-flush=on",
@@ -41,11 +39,10 @@ func sealArgs(work, dir string) []string {
 	}
 }
 
-// boot starts a machine with the disk in work and calls f when its agent answers. It ends the machine if f leaves it
-// running.
+// boot calls f when the agent answers, and ends the machine if f does not.
 func boot(ctx context.Context, o Options, work string, f func(context.Context, *guest.Agent, *vm.Child) error) (
 	err error) {
-	dir, err := os.MkdirTemp("", "rackless-image-") // not beside the disk: a socket path has at most 107 bytes
+	dir, err := os.MkdirTemp("", "rackless-image-") // a socket path has at most 107 bytes
 	if err != nil {
 		return err
 	}
@@ -61,7 +58,6 @@ func boot(ctx context.Context, o Options, work string, f func(context.Context, *
 	defer release()
 	defer func() {
 		if err != nil {
-			// if unreadable, the error only lacks its text
 			console, _ := vm.ReadEnd(filepath.Join(dir, vm.FileConsole), 64<<10)
 			err = fmt.Errorf("%w\nQEMU: %s\nthe console's last lines: %s", err,
 				vm.LastLines(filepath.Join(dir, vm.FileLog)), lastLines(string(console), 8))
@@ -76,7 +72,6 @@ func boot(ctx context.Context, o Options, work string, f func(context.Context, *
 	return f(ctx, agent, child)
 }
 
-// output runs a command in the machine and returns its output. An exit status other than 0 is an error.
 func output(ctx context.Context, agent *guest.Agent, argv ...string) (string, error) {
 	out, err := agent.Output(ctx, argv...)
 	if err != nil {
@@ -85,12 +80,12 @@ func output(ctx context.Context, agent *guest.Agent, argv ...string) (string, er
 	return string(out), nil
 }
 
-// powerOffLimit limits the wait for a machine that did not answer the power-off command.
+// powerOffLimit starts if the power-off command got no answer.
 const powerOffLimit = 30 * time.Second
 
 func powerOff(ctx context.Context, agent *guest.Agent, child *vm.Child) error {
 	if _, err := output(ctx, agent, "systemctl", "--no-block", "poweroff"); err != nil {
-		// The machine may be off before the agent is asked for the command's status.
+		// The machine may be off already.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, powerOffLimit, err)
 		defer cancel()
@@ -101,7 +96,7 @@ func powerOff(ctx context.Context, agent *guest.Agent, child *vm.Child) error {
 	return nil
 }
 
-// seal boots the disk in work once, installs GRUB on it, and records its kernel and packages in img.
+// seal boots the disk once, installs GRUB, and records kernel and packages in img.
 func seal(ctx context.Context, o Options, work string, img *Image) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, sealLimit, fmt.Errorf("not done within %v", sealLimit))
 	defer cancel()

@@ -15,8 +15,7 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// A Carried describes an exported or imported file. Its JSON is the output of rackless image export and import; see
-// docs/json.md.
+// A Carried is the JSON of rackless image export and import; see docs/json.md.
 type Carried struct {
 	File   string    `json:"file"`
 	Digest string    `json:"digest,omitempty"` // of the exported file
@@ -24,7 +23,7 @@ type Carried struct {
 	Images []Arrived `json:"images"`
 }
 
-// An Arrived is an image in the cache.
+// An Arrived is an imported image.
 type Arrived struct {
 	Key  string `json:"key"`
 	Name string `json:"name"`
@@ -38,16 +37,16 @@ func (c *Carried) note(all []*image.Image) {
 	}
 }
 
-// A Cargo selects the contents of an export: a QEMU for one host and one node architecture, and images of such nodes.
+// Cargo selects a QEMU for one host and one node architecture, and images of such nodes.
 type Cargo struct {
 	File  string
-	Arch  string   // of the nodes, as in Go; empty: the host's
-	Host  string   // architecture of the target machines; empty: this machine's
-	Names []string // image names as in lab files
-	Key   string   // file with the private signing key; may be empty
+	Arch  string   // as in Go; "": the host's
+	Host  string   // "": this machine's
+	Names []string // as in lab files
+	Key   string   // private signing key, or ""
 }
 
-// Export writes images into a file, after building any that the cache lacks.
+// Export writes images into a file, building missing ones.
 func Export(ctx context.Context, g Cargo, o image.Options) (c Carried, err error) {
 	var key ed25519.PrivateKey
 	if g.Key != "" {
@@ -88,8 +87,8 @@ func Export(ctx context.Context, g Cargo, o image.Options) (c Carried, err error
 	return c, err
 }
 
-// Import adds images from a file or a web address to the cache. digest is returned by Export, and keyFile is the
-// maker's public key; one of the two must verify the images.
+// Import adds images from a file or a web address. Export's digest or keyFile, the maker's public key, must verify
+// them.
 func Import(ctx context.Context, from, digest, keyFile string, o image.Options) (c Carried, err error) {
 	trust := image.Trust{Digest: digest}
 	if keyFile != "" {

@@ -1,4 +1,4 @@
-// Package images lists and removes the contents of a user's cache: node images, and templates made from them.
+// Package images lists and removes a user's node images and templates.
 package images
 
 import (
@@ -18,20 +18,20 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// A Listing is the contents of the cache. Its JSON is the output of rackless image ls; see docs/json.md.
+// A Listing is the JSON of rackless image ls; see docs/json.md.
 type Listing struct {
 	Cache     string     `json:"cache"`
 	Images    []Item     `json:"images"`    // by key
-	Templates []Template `json:"templates"` // templates whose image is no longer in the cache
+	Templates []Template `json:"templates"` // whose image is gone
 }
 
-// An Item is an image of nodes or of a QEMU for nodes.
+// An Item is an image of nodes or a QEMU.
 type Item struct {
 	Key       string     `json:"key"`
-	Name      string     `json:"name,omitempty"` // of its kind, such as "builtin"
+	Name      string     `json:"name,omitempty"` // such as "builtin"
 	State     string     `json:"state"`          // "whole" or "damaged"
 	Current   bool       `json:"current"`        // up without --kernel would use it
-	Arch      string     `json:"arch,omitempty"` // of the nodes, if not this machine's
+	Arch      string     `json:"arch,omitempty"` // if not this machine's
 	Release   string     `json:"release,omitempty"`
 	Kernel    string     `json:"kernel,omitempty"` // version
 	QEMU      string     `json:"qemu,omitempty"`   // version
@@ -40,7 +40,7 @@ type Item struct {
 	Templates []Template `json:"templates"`
 }
 
-// A Template is the saved state of a booted machine of one shape, made from an image.
+// A Template is the saved state of a booted machine of one shape.
 type Template struct {
 	Key         string     `json:"key"`
 	State       string     `json:"state"` // "whole" or "damaged"
@@ -53,13 +53,13 @@ type Template struct {
 	Made        *time.Time `json:"made,omitempty"`
 }
 
-// The states of an image or a template. Whole means that all files have the checksums of their build.
+// Whole means that all files have the checksums of their build.
 const (
 	Whole   = "whole"
 	Damaged = "damaged"
 )
 
-// List reads the cache. It verifies every image, so it reads all of their bytes.
+// List verifies every image, so it reads all bytes.
 func List(ctx context.Context, d userdirs.Dirs) (Listing, error) {
 	out := Listing{Cache: d.Cache, Images: []Item{}, Templates: []Template{}}
 	kinds := slices.Concat([]*image.Kind{image.Node, image.QEMU}, lists.Map(image.FullNames(), image.Full),
@@ -74,7 +74,7 @@ func List(ctx context.Context, d userdirs.Dirs) (Listing, error) {
 	if err != nil {
 		return out, err
 	}
-	// The size on disk also counts for damaged images, because removing them frees it.
+	// Removing damaged images frees it too.
 	for i := range out.Images {
 		e := &out.Images[i]
 		e.Templates = []Template{}
@@ -91,7 +91,7 @@ func List(ctx context.Context, d userdirs.Dirs) (Listing, error) {
 		if !t.Made.IsZero() {
 			entry.Made = &t.Made
 		}
-		// Below its image, or on its own if the image was removed or replaced.
+		// On its own if the image was removed or replaced.
 		to := &out.Templates
 		if i := slices.IndexFunc(out.Images, func(e Item) bool { return e.Key == t.Image }); i >= 0 {
 			to = &out.Images[i].Templates
@@ -106,13 +106,13 @@ func (l *Listing) add(ctx context.Context, d userdirs.Dirs, k *image.Kind) error
 	if err != nil || len(images)+len(damaged) == 0 {
 		return err
 	}
-	// The key tells which image up would use, whether it is in the cache or not.
+	// Of the image that up would use, in the cache or not.
 	current, err := k.CurrentKey(ctx, image.Options{}, images)
 	if err != nil && !k.IsOwn() {
 		return err
 	}
 	for _, i := range images {
-		current, _ := k.Of(i).CurrentKey(ctx, image.Options{}, images) // a user's file may be gone
+		current, _ := k.Of(i).CurrentKey(ctx, image.Options{}, images)
 		item := Item{Key: i.Key, Name: i.Name, State: Whole, Current: i.Key == current, Release: i.Recipe.Release,
 			Kernel: i.KernelVer, Built: &i.Built}
 		if i.Arch() != runtime.GOARCH {
@@ -123,7 +123,7 @@ func (l *Listing) add(ctx context.Context, d userdirs.Dirs, k *image.Kind) error
 		}
 		l.Images = append(l.Images, item)
 	}
-	// A damaged image's manifest may be damaged too, so only the key is certain, and any kind lists it.
+	// Any kind lists a damaged image, whose manifest may be damaged too.
 	for _, key := range damaged {
 		if !slices.ContainsFunc(l.Images, func(i Item) bool { return i.Key == key }) {
 			l.Images = append(l.Images, Item{Key: key, State: Damaged, Current: key == current})
@@ -132,20 +132,19 @@ func (l *Listing) add(ctx context.Context, d userdirs.Dirs, k *image.Kind) error
 	return nil
 }
 
-// Keys returns the keys of the images in the cache, damaged ones included. Unlike List it reads no image,
-// so it is fast enough for the completion of a shell.
+// Keys includes damaged images. It reads none, so it is fast enough for a shell's completion.
 func Keys(d userdirs.Dirs) ([]string, error) { return vm.Keys(d.Images()) }
 
 // RemoveOptions control Remove.
 type RemoveOptions struct {
-	All           bool // everything in the cache, instead of named keys
-	TemplatesOnly bool // the templates of the images, but not the images
-	// Users are the running labs that were made from an image, by its key. Their images are not removed.
+	All           bool // instead of named keys
+	TemplatesOnly bool // not the images
+	// Users are the running labs by their image's key. Such images are not removed.
 	Users map[string][]string
 }
 
-// Remove deletes images with their templates, and templates given by their own keys. It returns the removed items
-// ("template KEY", "image KEY"), also with an error.
+// Remove deletes images with their templates, and templates by their own keys. It returns the removed items ("template
+// KEY", "image KEY"), also with an error.
 func Remove(ctx context.Context, d userdirs.Dirs, keys []string, o RemoveOptions) (removed []string, err error) {
 	have, err := List(ctx, d)
 	if err != nil {
@@ -156,13 +155,13 @@ func Remove(ctx context.Context, d userdirs.Dirs, keys []string, o RemoveOptions
 	if err != nil {
 		return nil, err
 	}
-	// With All, templates that have lost their image are removed too.
+	// With templates that have lost their image.
 	if o.All {
 		keys = append(keys, lists.Map(have.Images, func(i Item) string { return i.Key })...)
 		keys = append(keys, lists.Map(have.Templates, func(t Template) string { return t.Key })...)
 	}
 	var named []string // keys of images
-	// All keys are checked before anything is removed, so a typing error removes nothing.
+	// First, so that a typing error removes nothing.
 	for _, key := range keys {
 		if slices.ContainsFunc(have.Images, func(i Item) bool { return i.Key == key }) {
 			named = append(named, key)
@@ -170,11 +169,11 @@ func Remove(ctx context.Context, d userdirs.Dirs, keys []string, o RemoveOptions
 			return nil, fmt.Errorf("image %s: not in the cache: see rackless image ls", key)
 		}
 	}
-	// Templates are not checked: a running node keeps the files of its template open.
+	// A running node keeps the files of its template open.
 	if err := checkUnused(o.Users, named); err != nil {
 		return nil, err
 	}
-	// Templates first, so that after an error the rest is still listed below its image.
+	// After an error the rest is still listed below its image.
 	lost, err := templates.Remove(ctx, func(t vm.Listed) bool {
 		return slices.Contains(named, t.Image) || slices.Contains(keys, t.Key)
 	})
@@ -193,8 +192,7 @@ func Remove(ctx context.Context, d userdirs.Dirs, keys []string, o RemoveOptions
 	return removed, nil
 }
 
-// checkUnused returns an error if running labs were made from one of the images. Their nodes would continue
-// without it, but up could only repair them after building it again.
+// checkUnused returns an error if running labs use an image, because up could repair them only after building it again.
 func checkUnused(users map[string][]string, keys []string) error {
 	var errs []error
 	for _, key := range keys {
@@ -206,7 +204,7 @@ func checkUnused(users map[string][]string, keys []string) error {
 	return errors.Join(errs...)
 }
 
-// diskUse adds up the sizes of the files in a directory. Images have no subdirectories.
+// diskUse expects no subdirectories.
 func diskUse(dir string) (int64, error) {
 	files, err := os.ReadDir(dir)
 	if err != nil {

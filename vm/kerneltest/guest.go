@@ -18,7 +18,7 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// firstProgram loads the adapter's driver, assigns it an address, and runs commands from the console.
+// firstProgram loads the adapter's driver and runs commands from the console.
 const firstProgram = `#!/bin/busybox sh
 /bin/busybox mkdir -p /proc /sys /dev /tmp /run /bb
 /bin/busybox --install -s /bb
@@ -50,33 +50,32 @@ while read -r line; do
 done
 `
 
-// guestFiles are the guests' files from the node's image: the drivers, their dependencies, and the tools.
 var guestFiles = []string{
 	"bin/busybox", "etc/*", "etc/libibverbs.d/mlx5.driver", "lib/modules/*", "lib/*/libgcc_s.so.1",
 	"usr/lib/*/libibverbs/libmlx5-*", "sbin/dcb", "sbin/ethtool", "usr/bin/ib_*", "usr/bin/ibv_devinfo", "usr/bin/rdma",
 	"usr/bin/rping", "usr/sbin/ibstat",
 }
 
-// guestLimit ends a hanging test. It is far above any test's duration on a busy machine.
+// guestLimit is far above any test's duration.
 const guestLimit = 30 * time.Minute
 
-// A Guest is a running machine with an emulated adapter. Its program executes commands.
+// A Guest is a machine with an emulated adapter that executes commands.
 type Guest struct {
 	t    TB
 	Name string
 	con  net.Conn
 	buf  []byte
-	// adapters is done, with the reason, if a guest has lost its adapter. Then the test fails at once.
+	// adapters is done if a guest has lost its adapter, so that the test fails at once.
 	adapters context.Context
 }
 
-// Kinds of guest memory: an anonymous file that the adapter maps, or QEMU's own memory that it accesses by messages.
+// The adapter maps an anonymous file, or accesses QEMU's own memory by messages.
 const (
 	SharedMemory  = "memory-backend-memfd,id=ram,size=512M,share=on"
 	PrivateMemory = "memory-backend-ram,id=ram,size=512M"
 )
 
-// GuestInitrd returns the path of an initial file system for guests: drivers and tools of the node's image.
+// GuestInitrd has drivers and tools of the node's image.
 func GuestInitrd(t TB, node *image.Image) string {
 	t.Helper()
 	m := &Machine{Image: node, Initrd: node.InitramfsPath()}
@@ -85,8 +84,8 @@ func GuestInitrd(t TB, node *image.Image) string {
 	return m.Initrd
 }
 
-// Boot starts a machine with the adapter at a socket. It returns before the machine is up; see Guest.Up. The end of
-// adapters ends its tests. Its sockets are in dir.
+// Boot starts a machine with the adapter at a socket, and does not wait; see Guest.Up. The end of adapters ends its
+// tests. Its sockets are in dir.
 func Boot(t TB, adapters context.Context, dir, name, addr, adapter, memory string, qemu, node *image.Image,
 	initrd string) *Guest {
 	t.Helper()
@@ -112,7 +111,7 @@ func Boot(t TB, adapters context.Context, dir, name, addr, adapter, memory strin
 		if t.Failed() {
 			t.Logf("%s: QEMU said: %s", name, out.Bytes())
 		}
-		// QEMU prints this about messages that violate its protocol. For some of them it drops the adapter.
+		// Violations of QEMU's protocol, for some of which it drops the adapter.
 		bad := regexp.MustCompile("timed out|unexpected reply|bad header|VFIO_USER_DMA")
 		if bad.Match(out.Bytes()) {
 			t.Errorf("%s: QEMU said: %s", name, out.Bytes())
@@ -123,7 +122,7 @@ func Boot(t TB, adapters context.Context, dir, name, addr, adapter, memory strin
 		c, err := net.Dial("unix", con)
 		if err == nil {
 			m.con = c
-			context.AfterFunc(adapters, func() { _ = c.Close() }) // ends the wait for the guest
+			context.AfterFunc(adapters, func() { _ = c.Close() })
 			return m
 		}
 		if adapters.Err() != nil || time.Now().After(end) {
@@ -132,7 +131,7 @@ func Boot(t TB, adapters context.Context, dir, name, addr, adapter, memory strin
 	}
 }
 
-// Watch returns a logger for adapters, and a context that it cancels if the connection of an adapter ends.
+// Watch returns a logger for adapters, and a context that it cancels if one's connection ends.
 func Watch(t TB) (context.Context, func(format string, args ...any)) {
 	ctx, lost := context.WithCancelCause(t.Context())
 	return ctx, func(format string, args ...any) {
@@ -170,7 +169,7 @@ func (m *Guest) Until(pattern string) (before string, match []string) {
 	}
 }
 
-// Up waits until the machine's program runs, and fails the test if the network is not up.
+// Up waits for the machine's program, and fails the test if the network is not up.
 func (m *Guest) Up() {
 	m.t.Helper()
 	if _, up := m.Until(`READY (\w+)\s`); up[1] != "up" {
@@ -178,7 +177,7 @@ func (m *Guest) Up() {
 	}
 }
 
-// Start starts a command; Finish waits for its end.
+// Start does not wait for the command's end; Finish does.
 func (m *Guest) Start(command string) {
 	m.t.Helper()
 	m.buf = nil
@@ -187,7 +186,7 @@ func (m *Guest) Start(command string) {
 	}
 }
 
-// Finish returns the output of a command, and fails the test if the command fails.
+// Finish returns the output of a successful command.
 func (m *Guest) Finish(command string) string {
 	m.t.Helper()
 	out, end := m.Until(`END@(\d+)\s`)
@@ -197,7 +196,7 @@ func (m *Guest) Finish(command string) string {
 	return strings.ReplaceAll(out, "\r", "")
 }
 
-// Run executes a command and returns its output, and fails the test if the command fails.
+// Run is Start and Finish.
 func (m *Guest) Run(command string) string {
 	m.t.Helper()
 	m.Start(command)

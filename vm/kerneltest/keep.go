@@ -13,9 +13,8 @@ import (
 	"github.com/u-root/u-root/pkg/cpio"
 )
 
-// Keep reduces the initial file system to the image's files that match patterns, in the syntax of path.Match, with
-// their libraries and link targets. Unpacking the whole image takes an emulated kernel seconds, and most tests only
-// need busybox. Call it before Add.
+// Keep, called before Add, reduces the initial file system to files that match patterns (path.Match), with their
+// libraries and link targets. Unpacking the whole image takes an emulated kernel seconds.
 func (m *Machine) Keep(t TB, patterns ...string) {
 	t.Helper()
 	in, err := os.Open(m.Initrd)
@@ -38,15 +37,14 @@ func (m *Machine) Keep(t TB, patterns ...string) {
 	m.Initrd = path
 }
 
-// An archive holds files by name, and by base name, because programs name libraries by base name.
+// An archive is also by base name, because programs name libraries so.
 type archive struct {
 	files  map[string]cpio.Record
 	byBase map[string][]string
 	kept   map[string]bool
 }
 
-// keep returns the directories and devices of an archive, and the files that match patterns with everything they
-// need.
+// keep returns directories, devices, and the matching files with everything they need.
 func keep(all []cpio.Record, patterns []string) (kept []cpio.Record, err error) {
 	a := archive{map[string]cpio.Record{}, map[string][]string{}, map[string]bool{}}
 	for _, r := range all {
@@ -107,7 +105,7 @@ func (a *archive) keep(name string) error {
 	return nil
 }
 
-// keepLibraries keeps the libraries in a file's header. libc's header names the loader.
+// keepLibraries reads the header; libc's names the loader.
 func (a *archive) keepLibraries(r cpio.Record) error {
 	f, err := elf.NewFile(r)
 	if err != nil {

@@ -63,7 +63,6 @@ func TestWhatIsKept(t *testing.T) {
 	}
 }
 
-// This machine's shell names libraries like the programs of an image.
 func TestTheLibrariesOfAProgramAreKept(t *testing.T) {
 	shell, err := os.ReadFile("/bin/sh")
 	if err != nil {

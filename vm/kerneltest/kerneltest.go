@@ -1,4 +1,4 @@
-// Package kerneltest boots the kernel of lab nodes with a test's own program, for tests that need a real kernel.
+// Package kerneltest boots the kernel of lab nodes with a test's own program.
 package kerneltest
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// TB is the part of *testing.T that a machine needs. Only tests may import package testing.
+// TB is a part of *testing.T. Only tests may import package testing.
 type TB interface {
 	Helper()
 	Context() context.Context
@@ -36,23 +36,23 @@ type TB interface {
 	Skipf(format string, args ...any)
 }
 
-// accel runs all CPUs of a machine in one thread. With a thread per CPU, QEMU 10 looks up a device in one version of
-// the memory map and writes to it by the next, if another CPU maps a device meanwhile. It has then aborted
-// (iotlb_to_section) or lost ends of interrupts, after which a CPU waits forever; the kernel maps devices whenever a
-// PCI bridge wakes up. The clock counts instructions, and jumps when all CPUs wait, so the kernel neither notices a
-// busy machine nor waits for a driver's delays.
+// accel runs all CPUs in one thread. With a thread per CPU, QEMU 10 looks up a device in one version of the memory map
+// and writes to it by the next, if another CPU maps a device meanwhile, as the kernel does whenever a PCI bridge wakes
+// up. It has then aborted (iotlb_to_section) or lost ends of interrupts, after which a CPU waits forever. The clock
+// counts instructions, and jumps when all CPUs wait, so the kernel neither notices a busy machine nor waits for a
+// driver's delays.
 //
-// Machines have no HPET, like nodes: its timer would run on after the kernel has switched to another.
+// Machines have no HPET: its timer would run on after the kernel has switched to another.
 var accel = strings.Fields("-accel tcg,thread=single -icount shift=3,sleep=off -machine hpet=off")
 
-// kernelArgs are used in all machines. By default the kernel does not trust the TSC of several CPUs here, and reads a
-// device's clock instead, which the Go runtime does all the time. This TSC counts instructions, like all clocks here.
+// kernelArgs let the kernel trust the TSC of several CPUs, which counts instructions like all clocks here. Otherwise it
+// reads a device's clock, which the Go runtime does all the time.
 const kernelArgs = "console=ttyS0 loglevel=3 panic=-1 cryptomgr.notests tsc=reliable "
 
-// limit ends a machine that hangs. No test depends on the time that a machine takes.
+// limit ends a hanging machine; no test depends on the time.
 const limit = 20 * time.Minute
 
-// A Machine is a bootable machine for a test.
+// A Machine is for one test.
 type Machine struct {
 	QEMU   string   // path
 	Lead   []string // its leading arguments, see vm.Emulator
@@ -60,8 +60,8 @@ type Machine struct {
 	Initrd string // path, see Keep and Add
 }
 
-// Find returns the image of lab nodes, built if necessary, and this machine's QEMU. If QEMU or one of programs
-// (paths) is missing, it skips the test, or fails it if all tests must run.
+// Find has the image of lab nodes, built if necessary, and this machine's QEMU. If a program (path) is missing, it
+// skips the test, or fails it if all tests must run.
 func Find(t TB, programs ...string) *Machine {
 	t.Helper()
 	qemu, _, err := vm.Find()
@@ -87,7 +87,7 @@ func Find(t TB, programs ...string) *Machine {
 	return &Machine{QEMU: qemu, Image: img, Initrd: img.InitramfsPath()}
 }
 
-// Self returns the running program as a file for a machine.
+// Self is the running program.
 func Self(t TB, name string) cpio.Record {
 	t.Helper()
 	path, err := os.Executable()
@@ -101,7 +101,7 @@ func Self(t TB, name string) cpio.Record {
 	return cpio.StaticFile(name, string(data), 0o755)
 }
 
-// Add adds files to the initial file system as another archive; the kernel accepts several in sequence.
+// Add adds another archive; the kernel accepts several in sequence.
 func (m *Machine) Add(t TB, files ...cpio.Record) {
 	t.Helper()
 	in, err := os.Open(m.Initrd)
@@ -132,8 +132,8 @@ func writeAfter(path string, in io.Reader, files []cpio.Record) (err error) {
 	return cpio.WriteTrailer(w)
 }
 
-// Run boots the machine with additional arguments for QEMU and the kernel, and ends it when its program prints END.
-// It returns and logs the lines since BEGIN.
+// Run boots the machine with more arguments for QEMU and the kernel, and ends it when its program prints END. It
+// returns and logs the lines since BEGIN.
 func (m *Machine) Run(t TB, args []string, moreArgs string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -152,14 +152,14 @@ func (m *Machine) Run(t TB, args []string, moreArgs string) string {
 	}
 	text, all, ended := between(t, out)
 	_ = cmd.Process.Kill()
-	_ = cmd.Wait() // it was killed, so its status means nothing
+	_ = cmd.Wait()
 	if !ended {
 		t.Fatalf("%s ended before its machine printed END: %v\n%s\n%s", m.QEMU, context.Cause(ctx), &complaints, all)
 	}
 	return text
 }
 
-// between reads lines up to END, and returns and logs the lines since BEGIN. all is everything read.
+// between returns and logs the lines from BEGIN to END; all is everything read.
 func between(t TB, r io.Reader) (text, all string, ended bool) {
 	t.Helper()
 	var inside, whole strings.Builder
@@ -170,7 +170,7 @@ func between(t TB, r io.Reader) (text, all string, ended bool) {
 		line := strings.TrimRight(lines.Text(), "\r")
 		fmt.Fprintln(&whole, line)
 		switch {
-		case strings.HasSuffix(line, "BEGIN"): // the firmware prints escape sequences before it
+		case strings.HasSuffix(line, "BEGIN"): // after escape sequences of the firmware
 			began = true
 		case line == "END":
 			return inside.String(), whole.String(), true

@@ -21,9 +21,8 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// Modules returns kernel modules and their dependencies as files for a machine, from the package of the image's kernel;
-// busybox's depmod finds them. They are kept in the cache beside the images, because unpacking the package takes nearly
-// as long as booting the kernel.
+// Modules returns kernel modules and dependencies from the package of the image's kernel; busybox's depmod finds them.
+// The cache keeps them, because unpacking the package takes nearly as long as booting the kernel.
 func Modules(t TB, img *image.Image, names ...string) []cpio.Record {
 	t.Helper()
 	d, err := userdirs.Default(os.Getenv, os.Getuid())
@@ -67,7 +66,6 @@ func moduleFiles(t TB, img *image.Image, names []string) (records []cpio.Record)
 	return append(records, cpio.StaticFile("lib/modules/"+img.KernelVer+"/modules.builtin", string(builtin), 0o644))
 }
 
-// modulesOf returns the directory with all modules of the image's kernel, from the same package as the kernel.
 func modulesOf(t TB, img *image.Image) string {
 	t.Helper()
 	at := slices.IndexFunc(img.Packages, func(p string) bool { return strings.HasPrefix(p, "linux-image-") })
@@ -95,7 +93,6 @@ func modulesOf(t TB, img *image.Image) string {
 	return ""
 }
 
-// moduleClosure returns the wanted modules and their dependencies, by name.
 func moduleClosure(t TB, dir string, wanted []string) map[string][]byte {
 	t.Helper()
 	paths := map[string]string{}
@@ -158,7 +155,6 @@ func dependencies(module []byte) ([]string, error) {
 	return out, nil
 }
 
-// moduleName returns the name that dependencies use for a file.
 func moduleName(file string) string {
 	name, _, _ := strings.Cut(file, ".ko")
 	return strings.ReplaceAll(name, "-", "_")

@@ -18,11 +18,11 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// agentTimeout is the time in seconds that libvirt waits for the agent's answer. Agent commands return at once, so a
-// longer wait means that the guest has stopped. It is shorter than the limit of guest.Agent, whose error says less.
+// agentTimeout is in seconds. Agent commands return at once, so a longer wait means that the guest has stopped. It is
+// shorter than the limit of guest.Agent, whose error says less.
 const agentTimeout = 25
 
-// agentLimit limits libvirt's calls to the agent. It is exceeded only if libvirt itself hangs.
+// agentLimit is exceeded only if libvirt itself hangs.
 const agentLimit = (agentTimeout + 10) * time.Second
 
 func (c *Conn) agentCommand(ctx context.Context, ref api.Domain, command string) (string, error) {
@@ -32,13 +32,11 @@ func (c *Conn) agentCommand(ctx context.Context, ref api.Domain, command string)
 	return strings.Join(out, ""), err
 }
 
-// maxAnswer is libvirt's limit for one command or answer: REMOTE_STRING_MAX of its protocol is 4 MiB.
+// maxAnswer is libvirt's REMOTE_STRING_MAX.
 const maxAnswer = 4 << 20
 
-// An agentConn carries commands to the guest agent of one domain through libvirt, which shares it among its clients.
-//
-// libvirt itself holds the agent's socket, whose chardev accepts one connection at a time, so the agent cannot be
-// reached directly.
+// An agentConn uses libvirt's agent calls. libvirt itself holds the agent's socket, whose chardev accepts one
+// connection at a time.
 type agentConn struct {
 	conn   *Conn
 	domain api.Domain
@@ -49,8 +47,7 @@ type agentConn struct {
 
 var _ guest.Conn = (*agentConn)(nil)
 
-// Agent returns the guest agent of a rackless domain, without waiting for it to answer. Closing it does not affect
-// the Conn.
+// Agent does not wait for the guest agent to answer. Closing it does not affect the Conn.
 func (c *Conn) Agent(ctx context.Context, name string) (*guest.Agent, error) {
 	d, err := c.own(ctx, name)
 	if err != nil {
@@ -61,21 +58,19 @@ func (c *Conn) Agent(ctx context.Context, name string) (*guest.Agent, error) {
 	return guest.NewAgent(a), nil
 }
 
-// agentPoll is the interval between AwaitAgent's requests to the agent. libvirt logs an error for each that it cannot
-// forward.
+// agentPoll is long: libvirt logs an error for each request that it cannot forward.
 const agentPoll = 2 * time.Second
 
-// channelPoll returns the interval between checks whether the guest has opened the channel: a sixteenth of the time
-// waited. A check costs libvirt half a millisecond, and a hundred times as much on an emulated host, whose guests
-// take minutes.
+// channelPoll is a sixteenth of the time waited. A check costs libvirt half a millisecond, and a hundred times as much
+// on an emulated host, whose guests take minutes.
 func channelPoll(since time.Time) time.Duration {
 	return min(max(100*time.Millisecond, time.Since(since)/16), agentPoll)
 }
 
 const agentChannel = "org.qemu.guest_agent.0"
 
-// AwaitAgent is like Agent for a booting guest. It returns when the agent answers, or an error if the domain or ctx
-// ends; ctx should have a deadline.
+// AwaitAgent waits until the agent of a booting guest answers. It fails if the domain or ctx ends; ctx should have a
+// deadline.
 func (c *Conn) AwaitAgent(ctx context.Context, name string) (*guest.Agent, error) {
 	d, err := c.own(ctx, name)
 	if err != nil {
@@ -94,7 +89,7 @@ func (c *Conn) AwaitAgent(ctx context.Context, name string) (*guest.Agent, error
 			if err == nil {
 				return c.Agent(ctx, name)
 			}
-			// Ignore libvirt's error: a guest that is booting or busy may answer later.
+			// A booting or busy guest may answer later.
 			if !refused(err) {
 				return nil, fmt.Errorf("wait for the agent of %s: %w", name, err)
 			}
@@ -106,8 +101,7 @@ func (c *Conn) AwaitAgent(ctx context.Context, name string) (*guest.Agent, error
 	}
 }
 
-// agentOpen reports whether a program in the guest has opened the agent's channel. It returns an error if the domain
-// does not run.
+// agentOpen reports whether a program in the guest has opened the channel. The domain must run.
 func (c *Conn) agentOpen(ctx context.Context, ref api.Domain) (bool, error) {
 	d, err := c.look(ctx, ref)
 	if err != nil {
@@ -132,8 +126,8 @@ func (c *Conn) agentOpen(ctx context.Context, ref api.Domain) (bool, error) {
 	return false, errors.New("the domain has no channel for a guest agent")
 }
 
-// Call sends one command. If libvirt did not forward it, because the domain or its agent is down, the error is a
-// *qapi.Error of class qapi.ClassUnreachable, and repeating the command is safe.
+// Call sends one command. If the domain or its agent is down, the error is a *qapi.Error of class
+// qapi.ClassUnreachable, and repeating the command is safe.
 func (a *agentConn) Call(ctx context.Context, command string, args, result any) error {
 	request := map[string]any{"execute": command}
 	if args != nil {
@@ -180,8 +174,8 @@ func (a *agentConn) explain(command string, err error) error {
 	case api.ErrOperationInvalid, api.ErrNoDomain, api.ErrArgumentUnsupported, api.ErrConfigUnsupported:
 		return a.unreachable(command, said)
 	case api.ErrAgentUnresponsive:
-		// The code also stands for an answer that did not come in time ("Guest agent not available for now"); then
-		// the agent may have seen the command.
+		// The code also stands for a late answer ("Guest agent not available for now"); then the agent may have seen
+		// the command.
 		if strings.Contains(said.Message, "is not connected") {
 			return a.unreachable(command, said)
 		}
@@ -197,10 +191,10 @@ func (a *agentConn) unreachable(command string, said api.Error) error {
 		said.Message)}
 }
 
-// Done returns a channel that only Close closes, because libvirt reconnects to the agent of a restarted guest.
+// Done is closed only by Close, because libvirt reconnects to the agent of a restarted guest.
 func (a *agentConn) Done() <-chan struct{} { return a.done }
 
-// Close ends the use of the agent.
+// Close ends the use.
 func (a *agentConn) Close() error {
 	a.close()
 	return nil

@@ -18,18 +18,17 @@ import (
 	"github.com/digitalocean/go-libvirt/socket/dialers"
 )
 
-// A Conn is a connection to a libvirt daemon. Its methods may be called from several goroutines.
+// A Conn is for several goroutines.
 type Conn struct {
 	URI  string
 	Caps Capabilities
 
 	uri *url.URL
-	// slow has a slot for each call that may take long. The daemon processes 5 calls of a connection at a time
-	// (max_client_requests) and reads no more meanwhile, so one is reserved for queries.
+	// slow has a slot for each long call. The daemon processes 5 calls of a connection at a time (max_client_requests)
+	// and reads no more meanwhile, so one is reserved for queries.
 	slow chan struct{}
-	// validate is held while the daemon checks a document against libvirt's schema. At the first check libxml2 loads
-	// the schema's data types, which is not thread-safe: of two concurrent first checks one failed with "Error type
-	// 'unsignedInt' is not exported by type library".
+	// validate is held during the daemon's schema checks. At the first, libxml2 loads data types, which is not
+	// thread-safe: of two at once one failed with "Error type 'unsignedInt' is not exported by type library".
 	validate sync.Mutex
 
 	mu     sync.Mutex
@@ -40,31 +39,29 @@ type Conn struct {
 
 // Capabilities describe a libvirt daemon.
 type Capabilities struct {
-	QEMU string // version of its QEMU, e.g. "9.0.0"
-	// KVM is set if domains of type kvm can be defined. Only a boot shows whether they run.
+	QEMU string // e.g. "9.0.0"
+	// KVM means that domains of type kvm can be defined. Only a boot shows whether they run.
 	KVM bool
 }
 
-// Limits of single calls, for daemons that hang and remote machines that are gone. Calls with a limit other than
-// queryLimit may take long (Conn.slow).
+// Limits of single calls, for daemons that hang and remote machines that are gone. Calls except with queryLimit may
+// take long (Conn.slow).
 const (
-	// connectLimit is for the first query, which may start the daemon. That takes some seconds, but on a busy,
-	// freshly booted emulated host it took more than half a minute.
+	// connectLimit is for the first query, which may start the daemon: more than half a minute on a busy, freshly
+	// booted emulated host.
 	connectLimit = 5 * time.Minute
 	queryLimit   = time.Minute
-	// probeLimit is for calls that may make the daemon probe its QEMU, once for each version of both: 8 s on 2 cores,
-	// minutes if the cores are emulated.
+	// probeLimit allows the daemon to probe its QEMU, once for each version of both: 8 s on 2 cores, minutes if the
+	// cores are emulated.
 	probeLimit = 10 * time.Minute
-	// startLimit is for the start and the end of a domain: the kernel clears 1 GiB pages at some 4 GB/s per thread,
-	// and a machine may have terabytes.
+	// startLimit is for the start and the end of a domain: the kernel clears 1 GiB pages at some 4 GB/s per thread, and
+	// a machine may have terabytes.
 	startLimit = 15 * time.Minute
 )
 
-// Connect connects to a libvirt daemon: qemu:///system, qemu:///session, qemu+ssh://host/system,
-// qemu+tls://host/system and the other transports of https://libvirt.org/uri.html. It does not answer prompts of ssh,
-// so remote machines need key authentication.
-//
-// The error contains advice, such as the daemon to start or the permission that is missing.
+// Connect accepts qemu:///system, qemu:///session, qemu+ssh://host/system, qemu+tls://host/system and the other
+// transports of https://libvirt.org/uri.html. It does not answer prompts of ssh, so remote machines need key
+// authentication. The error contains advice.
 func Connect(ctx context.Context, uri string) (*Conn, error) {
 	u, err := checkURI(uri)
 	if err != nil {
@@ -77,7 +74,6 @@ func Connect(ctx context.Context, uri string) (*Conn, error) {
 	return c, nil
 }
 
-// checkURI refuses URIs of drivers other than QEMU.
 func checkURI(uri string) (*url.URL, error) {
 	u, err := url.Parse(uri)
 	if err != nil || u.Scheme == "" {
@@ -94,13 +90,12 @@ func checkURI(uri string) (*url.URL, error) {
 	return u, nil
 }
 
-// Local reports whether the domains run on this machine, so that /proc and local files apply to them.
+// Local reports whether /proc and local files apply to the domains.
 func (c *Conn) Local() bool { return c.uri.Host == "" }
 
-// system reports whether the daemon is the system's, not a user session's.
 func (c *Conn) system() bool { return c.uri.Path == "/system" }
 
-// open returns the connected client, and reconnects if the connection was lost since the last call.
+// open reconnects if the connection was lost.
 func (c *Conn) open(ctx context.Context) (*api.Libvirt, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,7 +111,7 @@ func (c *Conn) open(ctx context.Context) (*api.Libvirt, error) {
 	if err == nil {
 		checked := &checkedConn{Conn: conn}
 		client := api.NewWithDialer(dialers.NewAlreadyConnected(checked))
-		// If the daemon hangs, closing the connection below the client ends the call.
+		// The daemon may hang.
 		stop := context.AfterFunc(ctx, func() { conn.Close() })
 		if err = client.ConnectToURI(api.RemoteURI(c.uri)); err == nil && stop() {
 			c.client, c.conn = client, conn
@@ -134,7 +129,7 @@ func (c *Conn) open(ctx context.Context) (*api.Libvirt, error) {
 	return nil, advise(c.uri, err)
 }
 
-// Close ends the connection and all pending calls.
+// Close also ends pending calls.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,7 +137,7 @@ func (c *Conn) Close() error {
 	return c.hangUp()
 }
 
-// hangUp closes the connection below the client, without a message that a daemon might not answer.
+// hangUp sends no message, which a daemon might not answer.
 func (c *Conn) hangUp() error {
 	if c.conn == nil {
 		return nil
@@ -154,8 +149,7 @@ func (c *Conn) hangUp() error {
 
 var errClosed = errors.New("the connection to libvirt was closed")
 
-// ask makes one call and returns its answer. If ctx or the limit ends it first, the call may or may not have been
-// executed.
+// ask makes one call. If ctx or the limit ends it first, it may or may not have been executed.
 func ask[T any](ctx context.Context, c *Conn, limit time.Duration, call func(*api.Libvirt) (T, error)) (T, error) {
 	var none T
 	// Queries overtake long calls, so that ls answers while domains start.
@@ -171,7 +165,7 @@ func ask[T any](ctx context.Context, c *Conn, limit time.Duration, call func(*ap
 	if err != nil {
 		return none, err
 	}
-	// go-libvirt has no contexts: an abandoned call ends with its answer or with the connection.
+	// Without contexts in go-libvirt, an abandoned call ends with its answer or the connection.
 	var answer T
 	done := make(chan error, 1)
 	go func() {
@@ -186,33 +180,31 @@ func ask[T any](ctx context.Context, c *Conn, limit time.Duration, call func(*ap
 	case <-time.After(limit):
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		// Another call may have replaced it already.
 		if c.client == client { // the next call reconnects
 			c.hangUp()
 		}
 		return none, fmt.Errorf("no answer from libvirt at %s within %v", c.URI, limit)
 	}
 	if _, broken := errors.AsType[*net.OpError](err); broken || errors.Is(err, api.ErrInterrupted) ||
-		errors.Is(err, syscall.EINVAL) { // go-libvirt's error for a closed connection
+		errors.Is(err, syscall.EINVAL) { // of go-libvirt for a closed connection
 		return none, fmt.Errorf("the connection to libvirt at %s ended before it answered: whether the command was "+
 			"carried out is not known", c.URI)
 	}
 	return answer, err
 }
 
-// tell is ask for calls that return nothing.
 func (c *Conn) tell(ctx context.Context, limit time.Duration, call func(*api.Libvirt) error) error {
 	_, err := ask(ctx, c, limit, func(l *api.Libvirt) (struct{}, error) { return struct{}{}, call(l) })
 	return err
 }
 
-// refused reports whether err is libvirt's own answer, with one of codes if any are given.
+// refused reports whether err is libvirt's own answer, with one of codes if given.
 func refused(err error, codes ...api.ErrorNumber) bool {
 	e, ok := errors.AsType[api.Error](err)
 	return ok && (len(codes) == 0 || slices.Contains(codes, api.ErrorNumber(e.Code)))
 }
 
-// capabilities queries the daemon's capabilities. libvirt lists KVM only if it is available.
+// capabilities trusts libvirt to list KVM only if available.
 func (c *Conn) capabilities(ctx context.Context) error {
 	qemu, err := ask(ctx, c, probeLimit, (*api.Libvirt).ConnectGetVersion)
 	if err != nil {
@@ -228,7 +220,7 @@ func (c *Conn) capabilities(ctx context.Context) error {
 	return err
 }
 
-// version formats libvirt's number of a version: 9000000 is 9.0.0.
+// version formats 9000000 as 9.0.0.
 func version(v uint64) string { return fmt.Sprintf("%d.%d.%d", v/1e6, v/1e3%1e3, v%1e3) }
 
 func advise(u *url.URL, err error) error {

@@ -152,7 +152,6 @@ func TestSSHIsRunAsLibvirtRunsIt(t *testing.T) {
 	}
 }
 
-// A real shell runs the remote command, with programs that print their arguments.
 func TestWhatIsRunAtTheOtherEndOfSSH(t *testing.T) {
 	dir := t.TempDir()
 	program := func(name, script string) {
@@ -234,15 +233,15 @@ func TestProgramsThatDoNotConnect(t *testing.T) {
 		"one that says why it cannot": {"echo 'Host key verification failed.' >&2; exit 255",
 			"Host key verification failed.: log in there once by ssh"},
 		"one that just ends": {"exit 3", "exit status 3"},
-		// sleep is a child, like a jump host's ssh, and holds the connection open.
+		// Like a jump host's ssh, sleep holds the connection open.
 		"one that hangs": {"sleep 600", "too slow"},
 		"one that greets": {"echo Welcome; sleep 600",
 			`it answers "Welc", which is not libvirt's protocol`},
 		"one that repeats its input":   {"cat", "EOF while decoding"},
 		"one that complains for ever ": {"yes >&2", "too slow"},
 	} {
-		// Written before any test runs: a child of a parallel test could inherit the open file, and the kernel does
-		// not execute a file that is open for writing.
+		// Before any test runs: a child of a parallel test could inherit the open file, which the kernel then does not
+		// execute.
 		path := filepath.Join(t.TempDir(), "ssh")
 		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+tt.script+"\n"), 0o755); err != nil {
 			t.Fatal(err)

@@ -28,7 +28,6 @@ func limited(t *testing.T) context.Context {
 	return ctx
 }
 
-// need skips the test if a program is missing, or fails it if tests must be complete.
 func need(t *testing.T, programs map[string]string) {
 	t.Helper()
 	for program, debian := range programs {
@@ -42,7 +41,7 @@ func need(t *testing.T, programs map[string]string) {
 	}
 }
 
-// theDaemon is one libvirtd for all tests, because a new one first probes its QEMU for 8 s.
+// theDaemon serves all tests, because a new one first probes its QEMU for 8 s.
 var theDaemon = struct {
 	once sync.Once
 	*libvirttest.Daemon
@@ -60,7 +59,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// connected returns the tests' libvirtd and a new connection to it.
 func connected(t *testing.T) (*libvirttest.Daemon, *Conn) {
 	t.Helper()
 	need(t, libvirttest.Programs)
@@ -81,7 +79,6 @@ func connected(t *testing.T) (*libvirttest.Daemon, *Conn) {
 	return d, c
 }
 
-// nodeImage returns the built-in image from the user's cache, built if necessary.
 func nodeImage(t *testing.T) *image.Image {
 	t.Helper()
 	if testing.Short() {
@@ -106,7 +103,7 @@ func nodeImage(t *testing.T) *image.Image {
 	return img
 }
 
-// pair renders a lab of two nodes that need no KVM, on CPU 0 and NUMA node 0 of any machine.
+// pair is a lab of two nodes without KVM, on CPU 0 and NUMA node 0 of any machine.
 func pair(t *testing.T, boot *render.Boot) []Spec {
 	t.Helper()
 	in := render.Input{Plan: &plan.Plan{Schema: plan.Schema, Lab: "pair"}, Lab: &lab.Lab{Name: "pair"},
@@ -131,8 +128,8 @@ func pair(t *testing.T, boot *render.Boot) []Spec {
 	return specs
 }
 
-// wire gives each of two domains a NIC that needs its own driver, like a passed-through one, connected to the other's
-// by a pair of UDP ports. In the kernel's order it comes after a virtio NIC that takes the name eth0.
+// wire connects two domains' NICs, with drivers of their own like passed-through ones, by UDP ports. In the kernel's
+// order they come after a virtio NIC that takes the name eth0.
 func wire(t *testing.T, specs []Spec) {
 	t.Helper()
 	ports := make([]int, 4)
@@ -141,7 +138,7 @@ func wire(t *testing.T, specs []Spec) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close() // all open together, so that the ports differ
+		defer l.Close() // so that the ports differ
 		ports[i] = l.LocalAddr().(*net.UDPAddr).Port
 	}
 	nic := func(mac, model, bus string, from, to int) string {
@@ -161,7 +158,7 @@ func wire(t *testing.T, specs []Spec) {
 	}
 }
 
-// nicPath is the path of the NIC on bus 2.
+// nicPath is on bus 2.
 const nicPath = "pci0000:00/0000:00:01.1/0000:*:00.0"
 
 const foreign = `<domain type='qemu'><name>tenant</name><memory unit='MiB'>64</memory><vcpu>1</vcpu>

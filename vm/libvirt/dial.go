@@ -24,16 +24,16 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// A checkedConn checks the length of the first packet. The usual cause of a bad one is a greeting printed by a login
-// shell; go-libvirt would wait for as many bytes as its letters encode.
+// A checkedConn checks the length of the first packet. A bad one is usually a login shell's greeting, whose letters
+// go-libvirt would take for a length.
 type checkedConn struct {
 	net.Conn
 	begun bool
-	head  []byte // start of the first packet, not yet read
+	head  []byte // of the first packet, unread
 	wrong error
 }
 
-// Packet lengths: a header alone, and VIR_NET_MESSAGE_MAX of libvirt.
+// A header alone, and VIR_NET_MESSAGE_MAX of libvirt.
 const (
 	minPacket = 28
 	maxPacket = 32<<20 + 4
@@ -62,10 +62,10 @@ func (c *checkedConn) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// dial connects to the daemon of a URI, with the transports and parameters of https://libvirt.org/uri.html.
+// dial has the transports and parameters of https://libvirt.org/uri.html.
 //
-// It uses only go-libvirt's TLS dialer. The ssh dialer is Go's, which reads neither ~/.ssh/config nor jump hosts, so
-// dial runs the program ssh, as libvirt does. The local dialer knows only one of the two possible sockets.
+// It uses only go-libvirt's TLS dialer. The ssh dialer reads neither ~/.ssh/config nor jump hosts, so dial runs ssh, as
+// libvirt does. The local dialer knows only one of the two possible sockets.
 func dial(ctx context.Context, u *url.URL) (net.Conn, error) {
 	_, transport, _ := strings.Cut(u.Scheme, "+")
 	if transport == "" && u.Host != "" {
@@ -87,15 +87,14 @@ func dial(ctx context.Context, u *url.URL) (net.Conn, error) {
 	return nil, fmt.Errorf("transport %q is not known: want unix, ssh, tls, tcp or ext", transport)
 }
 
-// localSockets returns the sockets of a local daemon: QEMU's own, if libvirt is split into several daemons, and the
-// common one.
+// localSockets returns QEMU's own socket, if libvirt is split into several daemons, and the common one.
 func localSockets(u *url.URL) []string {
 	if path := u.Query().Get("socket"); path != "" {
 		return []string{path}
 	}
 	dir := "/run"
 	if u.Path == "/session" {
-		home, _ := os.UserCacheDir() // libvirt's choice without a runtime directory
+		home, _ := os.UserCacheDir() // as libvirt without a runtime directory
 		dir = cmp.Or(os.Getenv("XDG_RUNTIME_DIR"), home)
 	}
 	several, one := dir+"/libvirt/virtqemud-sock", dir+"/libvirt/libvirt-sock"
@@ -108,11 +107,10 @@ func localSockets(u *url.URL) []string {
 	return []string{several, one}
 }
 
-// dialLocal tries the sockets in turn. If a user's session has no daemon, it starts one; root uses the system's
-// daemon.
+// dialLocal starts a daemon for a user's session that has none; root uses the system's.
 func dialLocal(ctx context.Context, u *url.URL) (conn net.Conn, err error) {
 	var d net.Dialer
-	// At most twice: again after a session's daemon was started.
+	// Again after a session's daemon was started.
 	for try := 0; ; try++ {
 		for _, path := range localSockets(u) {
 			if conn, err = d.DialContext(ctx, "unix", path); err == nil {
@@ -127,7 +125,7 @@ func dialLocal(ctx context.Context, u *url.URL) (conn net.Conn, err error) {
 			if missing != nil {
 				continue
 			}
-			// The daemon exits after two minutes without a client, as if started by virsh.
+			// It exits after two minutes without a client, as if started by virsh.
 			args := []string{"--daemon", "--timeout", "120"}
 			trace.Runs("", append([]string{path}, args...))
 			out, failed := exec.CommandContext(ctx, path, args...).CombinedOutput()
@@ -139,7 +137,7 @@ func dialLocal(ctx context.Context, u *url.URL) (conn net.Conn, err error) {
 	}
 }
 
-// dialTLS abandons a hanging handshake when ctx ends.
+// dialTLS abandons a hanging handshake with ctx.
 func dialTLS(ctx context.Context, u *url.URL) (net.Conn, error) {
 	q := u.Query()
 	options := []dialers.TLSOption{dialers.UseTLSPort(cmp.Or(u.Port(), "16514"))}
@@ -168,8 +166,7 @@ func dialTLS(ctx context.Context, u *url.URL) (net.Conn, error) {
 
 func isSet(q url.Values, name string) bool { return q.Has(name) && q.Get(name) != "0" }
 
-// sshCommand returns the command that reaches a daemon through ssh, as libvirt does it. virt-ssh-helper finds the
-// remote socket, or netcat on hosts that lack it.
+// sshCommand does as libvirt: virt-ssh-helper finds the remote socket, or else netcat.
 func sshCommand(u *url.URL) []string {
 	q := u.Query()
 	argv := []string{cmp.Or(q.Get("command"), "ssh")}
@@ -181,7 +178,7 @@ func sshCommand(u *url.URL) []string {
 	option(u.Port() != "", "-p", u.Port())
 	option(u.User.Username() != "", "-l", u.User.Username())
 	option(q.Has("keyfile"), "-i", q.Get("keyfile"))
-	// A prompt on an unattended terminal would wait forever.
+	// An unattended prompt would wait forever.
 	option(!q.Has("no_tty") || isSet(q, "no_tty"), "-T", "-e", "none", "-o", "BatchMode=yes")
 	option(isSet(q, "no_verify") || q.Get("known_hosts_verify") == "ignore", "-o", "StrictHostKeyChecking=no")
 	option(q.Get("known_hosts_verify") == "auto", "-o", "StrictHostKeyChecking=accept-new")
@@ -189,11 +186,11 @@ func sshCommand(u *url.URL) []string {
 	return append(argv, "--", u.Hostname(), "sh -c "+words.Quote(remoteCommand(u)))
 }
 
-// remoteCommand returns the command for the remote shell, of any kind.
+// remoteCommand suits any remote shell.
 func remoteCommand(u *url.URL) string {
 	q := u.Query()
 	there := string(api.RemoteURI(u))
-	// Parameters of the transport mean nothing at the other end.
+	// Without parameters of the transport.
 	kept := url.Values{}
 	for _, name := range []string{"mode", "socket"} {
 		if q.Has(name) {
@@ -208,7 +205,7 @@ func remoteCommand(u *url.URL) string {
 	if u.Path == "/system" || q.Has("socket") {
 		socket = words.Quote(cmp.Or(q.Get("socket"), "/run/libvirt/libvirt-sock"))
 	}
-	// Some netcats need an option to exit at the end of their input.
+	// Some netcats need it to exit at the end of their input.
 	nc := words.Quote(cmp.Or(q.Get("netcat"), "nc"))
 	netcat := "if " + nc + " -q 2>&1 | grep -q 'requires an argument'; then quit=-q0; fi; exec " + nc + " $quit -U " +
 		socket
@@ -221,7 +218,7 @@ func remoteCommand(u *url.URL) string {
 	return "if command -v virt-ssh-helper >/dev/null 2>&1; then " + helper + "; fi; " + netcat
 }
 
-// A proxy is a program whose input and output are a connection to a daemon.
+// A proxy is a program that connects to a daemon by its input and output.
 type proxy struct {
 	net.Conn
 	cmd   *exec.Cmd
@@ -236,10 +233,9 @@ func (w *firstWords) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// startProxy starts a program with one end of a socket pair as its input and output. rackless handles Ctrl-C, not the
-// program.
+// startProxy keeps Ctrl-C from the program; rackless handles it.
 func startProxy(argv []string) (net.Conn, error) {
-	// Sockets instead of pipes, because go-libvirt needs a net.Conn with deadlines.
+	// go-libvirt needs a net.Conn with deadlines, which pipes are not.
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -256,31 +252,30 @@ func startProxy(argv []string) (net.Conn, error) {
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = there, there, &p.said
 	p.cmd.Env = append(os.Environ(), "LC_ALL=C") // adviseSSH compares English messages
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	p.cmd.WaitDelay = time.Second // a shared ssh connection may leave the group and hold standard error open
+	p.cmd.WaitDelay = time.Second // a shared ssh connection may hold standard error open
 	if err := p.cmd.Start(); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	go func() {
-		_ = p.cmd.Wait() // only its end matters; the reason is on standard error
+		_ = p.cmd.Wait() // the reason is on standard error
 		close(p.ended)
 	}()
 	return p, nil
 }
 
-// Close ends the program and its children.
+// Close also ends the program's children.
 func (p *proxy) Close() error {
 	err := p.Conn.Close()
 	select {
 	case <-p.ended:
 	default:
-		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // an error means that all have ended
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // fails if all have ended
 	}
 	<-p.ended
 	return err
 }
 
-// explain returns the program's own message about the end of the connection, in one line, or err if it prints none
-// within a second.
+// explain returns the program's own message in one line, or err if it prints none within a second.
 func (p *proxy) explain(err error) error {
 	select {
 	case <-p.ended:

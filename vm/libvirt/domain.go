@@ -16,7 +16,7 @@ import (
 	"github.com/rackless/rackless/internal/wait"
 )
 
-// A State is the state of a domain, in libvirt's words.
+// A State is in libvirt's words.
 type State string
 
 // States of a domain.
@@ -30,15 +30,15 @@ const (
 	PMSuspended State = "pmsuspended" // the guest sleeps
 )
 
-// Active reports whether the domain has a process.
+// Active means that the domain has a process.
 func (s State) Active() bool { return s != Shutoff && s != Crashed && s != "" }
 
-// A Domain is a libvirt domain.
+// A Domain may be of anybody.
 type Domain struct {
 	Name  string
 	UUID  string
 	State State
-	// Node identifies the lab node; nil for a domain that is not rackless'.
+	// Node is nil if the domain is not rackless'.
 	Node *Mark
 
 	ref api.Domain
@@ -50,7 +50,7 @@ var states = map[api.DomainState]State{
 	api.DomainPmsuspended: PMSuspended,
 }
 
-// List returns all domains, running or not, by name. Domains that appear or vanish meanwhile may be missing.
+// List returns all domains by name. Some may be missing if they appear or vanish meanwhile.
 func (c *Conn) List(ctx context.Context) ([]Domain, error) {
 	all, err := ask(ctx, c, queryLimit, func(l *api.Libvirt) ([]api.Domain, error) {
 		list, _, err := l.ConnectListAllDomains(1, 0)
@@ -74,7 +74,7 @@ func (c *Conn) List(ctx context.Context) ([]Domain, error) {
 	return list, nil
 }
 
-// ErrNoDomain reports a domain that does not exist.
+// ErrNoDomain says that a domain does not exist.
 var ErrNoDomain = errors.New("no such domain")
 
 func (c *Conn) look(ctx context.Context, ref api.Domain) (Domain, error) {
@@ -93,13 +93,12 @@ func (c *Conn) look(ctx context.Context, ref api.Domain) (Domain, error) {
 	if err != nil {
 		return Domain{}, gone(ref.Name, err)
 	}
-	// An unknown state of a newer libvirt is "", which does not count as active.
+	// An unknown state of a newer libvirt is "", which is not active.
 	d.State, d.ref = states[state], ref
 	return d, nil
 }
 
-// xml returns the definition that a domain runs with or, with DomainXMLInactive, its persistent definition, in
-// libvirt's form. A transient domain has only the former.
+// xml returns the running definition or, with DomainXMLInactive, the persistent one, which a transient domain lacks.
 func (c *Conn) xml(ctx context.Context, ref api.Domain, flags api.DomainXMLFlags) ([]byte, error) {
 	text, err := ask(ctx, c, queryLimit, func(l *api.Libvirt) (string, error) { return l.DomainGetXMLDesc(ref, flags) })
 	return []byte(text), gone(ref.Name, err)
@@ -115,7 +114,7 @@ func gone(name string, err error) error {
 	return nil
 }
 
-// Get returns a domain by name, or ErrNoDomain.
+// Get returns ErrNoDomain if there is no such domain.
 func (c *Conn) Get(ctx context.Context, name string) (Domain, error) {
 	if err := checkName(name); err != nil {
 		return Domain{}, err
@@ -127,7 +126,7 @@ func (c *Conn) Get(ctx context.Context, name string) (Domain, error) {
 	return c.look(ctx, ref)
 }
 
-// checkName refuses what is no name that lab.VMName makes.
+// checkName accepts names of lab.VMName.
 func checkName(name string) error {
 	if name == "" || strings.ContainsFunc(name, func(r rune) bool {
 		return r <= ' ' || r > '~' || strings.ContainsRune(`'"/\`, r)
@@ -137,7 +136,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// ErrForeign reports a domain that rackless did not define and therefore leaves alone.
+// ErrForeign means that rackless leaves alone a domain that it did not define.
 var ErrForeign = errors.New("not a domain of rackless")
 
 func (c *Conn) own(ctx context.Context, name string) (Domain, error) {
@@ -149,8 +148,7 @@ func (c *Conn) own(ctx context.Context, name string) (Domain, error) {
 	return d, err
 }
 
-// define defines a new or changed domain after validation by libvirt's schema, without starting it. A running domain
-// keeps its old definition until its next start.
+// define validates by libvirt's schema. A running domain keeps its old definition until its next start.
 func (c *Conn) define(ctx context.Context, name string, xml []byte) error {
 	c.validate.Lock()
 	defer c.validate.Unlock()
@@ -168,8 +166,8 @@ func (c *Conn) defineWith(ctx context.Context, name string, xml []byte, flags ap
 	return nil
 }
 
-// Foreign returns a domain of somebody else by name, with its definition for the next start, including secrets, in
-// libvirt's form. It returns an error for a domain of rackless and for a transient domain.
+// Foreign returns somebody else's domain, with its definition for the next start, including secrets. It refuses domains
+// of rackless and transient ones.
 func (c *Conn) Foreign(ctx context.Context, name string) (d Domain, xml []byte, err error) {
 	if d, err = c.Get(ctx, name); err != nil {
 		return d, nil, err
@@ -189,17 +187,16 @@ func (c *Conn) Foreign(ctx context.Context, name string) (d Domain, xml []byte, 
 	return d, xml, err
 }
 
-// RedefineForeign changes the definition of somebody else's domain for its next start. The user must have named the
-// domain.
+// RedefineForeign changes somebody else's domain for its next start. The user must have named it.
 func (c *Conn) RedefineForeign(ctx context.Context, name string, xml []byte) error {
 	if _, _, err := c.Foreign(ctx, name); err != nil {
 		return err
 	}
-	// No validation by the schema, because the rest of the text comes from libvirt itself.
+	// Unvalidated, because the rest comes from libvirt itself.
 	return c.defineWith(ctx, name, xml, 0)
 }
 
-// Start starts a defined domain of rackless. It returns an error if the domain already runs.
+// Start starts a domain of rackless that does not run.
 func (c *Conn) Start(ctx context.Context, name string) error {
 	d, err := c.own(ctx, name)
 	if err != nil {
@@ -214,8 +211,8 @@ func (c *Conn) Start(ctx context.Context, name string) error {
 
 const shutdownPoll = 200 * time.Millisecond
 
-// Shutdown asks the guest of a rackless domain to shut down, by its agent or else by the power button, and ends the
-// domain by force after grace. It does nothing if the domain does not run.
+// Shutdown asks the guest of a rackless domain, by its agent or else by the power button, and ends the domain by force
+// after grace.
 func (c *Conn) Shutdown(ctx context.Context, name string, grace time.Duration) error {
 	d, err := c.own(ctx, name)
 	if err != nil || !d.State.Active() {
@@ -229,8 +226,8 @@ func (c *Conn) Shutdown(ctx context.Context, name string, grace time.Duration) e
 		if !refused(err) {
 			return fmt.Errorf("shut domain %s down: %w", name, err)
 		}
-		// A guest without an agent and without ACPI cannot be asked.
-		deadline = time.Now() // it will not end by itself
+		// Without an agent and ACPI.
+		deadline = time.Now()
 	}
 	for {
 		d, err := c.look(ctx, d.ref)
@@ -249,7 +246,7 @@ func (c *Conn) Shutdown(ctx context.Context, name string, grace time.Duration) e
 	}
 }
 
-// Destroy ends a domain of rackless at once. It does nothing if the domain does not run.
+// Destroy ends a domain of rackless at once, if it runs.
 func (c *Conn) Destroy(ctx context.Context, name string) error {
 	d, err := c.own(ctx, name)
 	if err != nil || !d.State.Active() {
@@ -257,14 +254,13 @@ func (c *Conn) Destroy(ctx context.Context, name string) error {
 	}
 	trace.Changes("destroy domain %s", name)
 	err = c.tell(ctx, startLimit, func(l *api.Libvirt) error { return l.DomainDestroy(d.ref) })
-	if err != nil && !refused(err, api.ErrOperationInvalid) { // the error if the domain has ended meanwhile
+	if err != nil && !refused(err, api.ErrOperationInvalid) { // it has ended meanwhile
 		return fmt.Errorf("destroy domain %s: %w", name, err)
 	}
 	return nil
 }
 
-// Restart ends a domain of rackless at once and starts it again. A reset does not work, because domains of nodes end
-// instead of rebooting (on_reboot).
+// Restart ends a domain of rackless at once and starts it again. After a reset it would end instead (on_reboot).
 func (c *Conn) Restart(ctx context.Context, name string) error {
 	if err := c.Destroy(ctx, name); err != nil {
 		return err
@@ -272,8 +268,7 @@ func (c *Conn) Restart(ctx context.Context, name string) error {
 	return c.Start(ctx, name)
 }
 
-// Undefine removes a stopped domain of rackless from libvirt, with its firmware variables but not its disks. It does
-// nothing if the domain does not exist.
+// Undefine removes a stopped domain of rackless, if it exists, with its firmware variables but not its disks.
 func (c *Conn) Undefine(ctx context.Context, name string) error {
 	d, err := c.own(ctx, name)
 	if errors.Is(err, ErrNoDomain) {
@@ -282,7 +277,7 @@ func (c *Conn) Undefine(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if d.State.Active() { // libvirt would remove it only at its end
+	if d.State.Active() { // or libvirt removes it only then
 		return fmt.Errorf("undefine domain %s: it is %s: destroy it first", name, d.State)
 	}
 	if err := c.tell(ctx, queryLimit, func(l *api.Libvirt) error {
@@ -296,13 +291,12 @@ func (c *Conn) Undefine(ctx context.Context, name string) error {
 
 const maxDiff = 20
 
-// diffLines returns the differences between two documents by lines, without indentation: "- " and an old line, "+ "
-// and a new one.
+// diffLines ignores indentation: "- " and an old line, "+ " and a new one.
 func diffLines(before, after []byte) []string {
 	var out []string
 	unified := diff.Diff("before", trimLines(before), "after", trimLines(after))
 	for i, line := range strings.Split(string(unified), "\n") {
-		if i > 2 && line != "" && strings.Contains("-+", line[:1]) { // after the names of the documents
+		if i > 2 && line != "" && strings.Contains("-+", line[:1]) { // after the documents' names
 			out = append(out, line[:1]+" "+line[1:])
 		}
 	}
@@ -312,7 +306,7 @@ func diffLines(before, after []byte) []string {
 	return out
 }
 
-// trimLines removes indentation, and ends the last line with a newline.
+// trimLines also adds a final newline.
 func trimLines(text []byte) []byte {
 	var b bytes.Buffer
 	for line := range bytes.Lines(text) {

@@ -18,15 +18,14 @@ import (
 // Pool is libvirt's storage pool for node images.
 const Pool = "rackless"
 
-// poolDir is the pool's directory. QEMU runs there as its own user and could not read images in a home directory.
+// poolDir is readable to QEMU's own user, unlike a home directory.
 const poolDir = "/var/lib/libvirt/rackless"
 
-// uploadLimit limits the transfer of one image file, of some 70 MB.
+// uploadLimit is for a file of some 70 MB.
 const uploadLimit = 10 * time.Minute
 
-// Install makes the image available to libvirt, and returns the boot configuration of nodes. A session on this
-// machine uses the image in place. Otherwise kernel and initial file system are uploaded to Pool through libvirt's
-// connection. Existing files stay, including other images' files, until Uninstall.
+// Install makes the image available to libvirt, and returns the boot configuration. A session on this machine uses it
+// in place; otherwise kernel and initial file system are uploaded to Pool, where files stay until Uninstall.
 func (c *Conn) Install(ctx context.Context, img *image.Image) (*render.Boot, error) {
 	switch {
 	case c.system():
@@ -38,8 +37,7 @@ func (c *Conn) Install(ctx context.Context, img *image.Image) (*render.Boot, err
 		"/system there", img.Key, c.URI)
 }
 
-// InstallSeed makes a disk that a node reads once available to libvirt, and returns its path there. It replaces a
-// disk of the same name.
+// InstallSeed makes a disk that a node reads once available, and returns its path. It replaces one of the same name.
 func (c *Conn) InstallSeed(ctx context.Context, name, file string) (string, error) {
 	if c.Local() && !c.system() {
 		return file, nil
@@ -71,8 +69,7 @@ func (c *Conn) installSeed(ctx context.Context, name, file, dir string) (path st
 	return path, err
 }
 
-// whole returns the name of the empty volume that marks a complete image, because an interrupted upload also leaves a
-// volume of full size.
+// whole names the empty volume that marks a complete image, because an interrupted upload leaves a volume of full size.
 func whole(key string) string { return key + "-whole" }
 
 func (c *Conn) install(ctx context.Context, img *image.Image, dir string) (*render.Boot, error) {
@@ -89,7 +86,7 @@ func (c *Conn) install(ctx context.Context, img *image.Image, dir string) (*rend
 	return &render.Boot{Kernel: paths[0], Initramfs: paths[1], Args: img.KernelArgs()}, nil
 }
 
-// ensurePool makes the pool if it is missing, and starts it if it is not running.
+// ensurePool makes and starts the pool if necessary.
 func (c *Conn) ensurePool(ctx context.Context, dir string) (api.StoragePool, error) {
 	text, err := (&libvirtxml.StoragePool{Type: "dir", Name: Pool,
 		Target: &libvirtxml.StoragePoolTarget{Path: dir}}).Marshal()
@@ -118,8 +115,8 @@ func startPool(l *api.Libvirt, pool api.StoragePool) error {
 	return err
 }
 
-// upload makes volumes of the files of an image, unless the image is complete, and returns their paths. When ctx ends
-// it closes the files, which ends the upload.
+// upload returns the paths of an image's volumes, made unless complete. When ctx ends it closes the files, which ends
+// the upload.
 func upload(ctx context.Context, l *api.Libvirt, pool api.StoragePool, key string, files ...string) ([]string, error) {
 	_, err := l.StorageVolLookupByName(pool, whole(key))
 	present := err == nil
@@ -127,7 +124,7 @@ func upload(ctx context.Context, l *api.Libvirt, pool api.StoragePool, key strin
 		return nil, err
 	}
 	var paths []string
-	// First the volumes, last the mark that the image is complete.
+	// The mark is last.
 	for _, f := range files {
 		name := key + "-" + filepath.Base(f)
 		if !present {
@@ -156,7 +153,7 @@ func upload(ctx context.Context, l *api.Libvirt, pool api.StoragePool, key strin
 	return paths, nil
 }
 
-// uploadFile makes a volume of a file, and replaces one left by an interrupted upload.
+// uploadFile replaces a volume left by an interrupted upload.
 func uploadFile(ctx context.Context, l *api.Libvirt, pool api.StoragePool, name, file string) error {
 	f, err := os.Open(file)
 	if err != nil {
@@ -194,8 +191,8 @@ func createVolume(l *api.Libvirt, pool api.StoragePool, name string, bytes uint6
 	return l.StorageVolCreateXML(pool, text, 0)
 }
 
-// Uninstall removes the images and the pool, unless libvirt has a domain of rackless, which could not start again. It
-// succeeds if they do not exist. It must not run between another client's Install and definition of domains.
+// Uninstall removes the images and the pool, if any, unless a domain of rackless needs them. It must not run between
+// another client's Install and definition of domains.
 func (c *Conn) Uninstall(ctx context.Context) error {
 	if !c.system() { // Install has made no pool
 		return nil
@@ -220,7 +217,7 @@ func removePool(l *api.Libvirt) error {
 		return nil
 	}
 	if err == nil {
-		err = startPool(l, pool) // libvirt lists volumes only of a running pool
+		err = startPool(l, pool) // lists volumes only of a running pool
 	}
 	var volumes []api.StorageVol
 	if err == nil {

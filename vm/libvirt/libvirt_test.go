@@ -185,14 +185,14 @@ func TestLifeOfALab(t *testing.T) {
 	})
 
 	t.Run("programs run in the nodes", func(t *testing.T) {
-		// Text that a shell, virsh, readline or JSON might misinterpret.
+		// For a shell, virsh, readline or JSON to misinterpret.
 		text := `it's "quoted" \ $HOME ; virsh # error: "E" ` + "\t\x01 tab, ü and 😀\nnext line\n"
 		res, err := agents[0].Run(ctx, guest.Command{Argv: []string{"sh", "-c", `cat; echo "$0" >&2; exit 3`, text},
 			Stdin: []byte(text)})
 		if err != nil || string(res.Stdout) != text || string(res.Stderr) != text+"\n" || res.ExitCode != 3 {
 			t.Errorf("got %q, %q, %d, %v", res.Stdout, res.Stderr, res.ExitCode, err)
 		}
-		// in base64 more than the 128 KiB limit of a process argument
+		// above the 128 KiB limit of a process argument
 		large := strings.Repeat("0123456789", 10<<10)
 		if res, err = agents[0].Run(ctx, guest.Command{Argv: []string{"cat"}, Stdin: []byte(large)}); err != nil ||
 			string(res.Stdout) != large {
@@ -259,7 +259,7 @@ func TestLifeOfALab(t *testing.T) {
 			if strings.Count(string(res.Stdout), "ping data: ") == 3 {
 				break
 			}
-			select { // the server takes some time to listen
+			select {
 			case err := <-server:
 				t.Fatalf("server ended (%v) before the client: %s%s", err, res.Stdout, res.Stderr)
 			case <-ctx.Done():
@@ -371,7 +371,7 @@ func TestLifeOfALab(t *testing.T) {
 	if changes, err := c.Compare(ctx, specs); err != nil || changes[0].Action != Boot {
 		t.Errorf("what up would do now: %v, %v, want %s", changes, err, Boot)
 	}
-	for range 2 { // the second time there is nothing to do
+	for range 2 {
 		if err := c.Down(ctx, []string{"pair.vm00", "pair.vm01"}, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -395,7 +395,7 @@ func TestLifeOfALab(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// hold stops the daemon's process until release is called, so that it does not answer.
+// hold stops the daemon's process until release.
 func hold(t *testing.T, d *libvirttest.Daemon) (release func()) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/environ")

@@ -15,16 +15,16 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// A Mark is rackless's record in the metadata of its domains.
+// A Mark is in the metadata of rackless' domains.
 type Mark struct {
 	Lab  string
 	Node string
-	// Defined is the document that the domain was defined with, without comments. It is nil if unknown, because
-	// somebody else defined a rendered file or changed the mark.
+	// Defined is the domain's document without comments. It is nil if somebody else defined a rendered file or changed
+	// the mark.
 	Defined []byte
 }
 
-// maxDefined limits a document read back from metadata, which may be anybody's.
+// maxDefined limits metadata, which may be anybody's.
 const maxDefined = 16 << 20
 
 type identity struct {
@@ -36,7 +36,7 @@ type identity struct {
 	} `xml:"metadata"`
 }
 
-// mark returns rackless's mark, or nil if it is missing or names no node.
+// mark returns nil without a node's name.
 func (d *identity) mark() *render.Mark {
 	if m := &d.Metadata.Mark; m.Lab != "" && m.Name != "" {
 		return m
@@ -59,8 +59,7 @@ func parseDomain(text []byte) (Domain, error) {
 	}
 	out.Node = &Mark{Lab: n.Lab, Node: n.Name}
 	if n.Defined != nil {
-		// A document that cannot be unpacked or does not match its digest was tampered with, so the definition is
-		// unknown.
+		// Otherwise it was tampered with, so the definition is unknown.
 		if defined, err := unpackText(n.Defined.Packed); err == nil && digest(defined) == n.Defined.Digest {
 			out.Node.Defined = defined
 		}
@@ -68,9 +67,8 @@ func parseDomain(text []byte) (Domain, error) {
 	return out, nil
 }
 
-// mark adds the definition of a rackless domain to its document: the document without comments, packed, and its
-// digest. libvirt preserves metadata, but neither the form nor the order of the rest, so only this can later show
-// whether a domain is as wanted.
+// mark adds a domain's document without comments, packed, and its digest. libvirt preserves metadata, but neither the
+// form nor the order of the rest, so only this can later show whether a domain is as wanted.
 func mark(name string, text []byte) ([]byte, error) {
 	plain, err := stripComments(text)
 	if err != nil {
@@ -107,7 +105,7 @@ func mark(name string, text []byte) ([]byte, error) {
 	return bytes.Join([][]byte{plain[:from], bytes.TrimSpace(element), plain[to:]}, nil), nil
 }
 
-// findNode returns the offsets of rackless's element in a document.
+// findNode returns the offsets of rackless' element.
 func findNode(text []byte) (from, to int64, err error) {
 	d := xml.NewDecoder(bytes.NewReader(text))
 	for {
@@ -123,7 +121,6 @@ func findNode(text []byte) (from, to int64, err error) {
 	}
 }
 
-// stripComments returns a document without comments, and without lines that contained only a comment.
 func stripComments(text []byte) ([]byte, error) {
 	d := xml.NewDecoder(bytes.NewReader(text))
 	var out []byte
@@ -141,7 +138,7 @@ func stripComments(text []byte) ([]byte, error) {
 		}
 	}
 	var b bytes.Buffer
-	// Lines left empty by a comment would make equivalent documents differ.
+	// Lines left empty would make equivalent documents differ.
 	for line := range bytes.Lines(out) {
 		if len(bytes.TrimSpace(line)) > 0 {
 			b.Write(line)
@@ -155,7 +152,7 @@ func digest(text []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// packText compresses a document to keep the output of "virsh dumpxml" small: a domain of 10 KB becomes 2.
+// packText keeps the output of "virsh dumpxml" small: 10 KB become 2.
 func packText(text []byte) (string, error) {
 	var b bytes.Buffer
 	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)

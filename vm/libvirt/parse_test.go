@@ -178,7 +178,6 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// Applying a diff to one document gives the other.
 func TestDifferencesAreWhatDiffers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		line := rapid.SampledFrom([]string{"a", "b", "c"})

@@ -16,8 +16,7 @@ import (
 	"github.com/rackless/rackless/vm/libvirttest"
 )
 
-// By ssh, with the real client of it and libvirt's helper at the other end. In make test, TestADomainByEachTransport
-// starts a domain by each.
+// The real ssh, with libvirt's helper at the other end. TestADomainByEachTransport is the short form.
 func TestE2EALabOnAnotherMachineBySSH(t *testing.T) {
 	storey.E2E(t)
 	t.Parallel()
@@ -36,7 +35,6 @@ func TestE2EALabOnAnotherMachineBySSH(t *testing.T) {
 	}()
 	comesAndGoes(ctx, t, d, img)
 
-	// A client with a wrong key is refused with advice.
 	other := filepath.Join(d.Dir, "other")
 	if out, err := exec.CommandContext(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f",
 		other).CombinedOutput(); err != nil {
@@ -50,7 +48,7 @@ func TestE2EALabOnAnotherMachineBySSH(t *testing.T) {
 	}
 }
 
-// Over real TLS: a lab comes up and goes down, and its images are uploaded through libvirt's own connection.
+// Images are uploaded through libvirt's own connection.
 func TestE2EALabOnAnotherMachineByTLS(t *testing.T) {
 	storey.E2E(t)
 	t.Parallel()
@@ -68,7 +66,6 @@ func TestE2EALabOnAnotherMachineByTLS(t *testing.T) {
 	}()
 	comesAndGoes(ctx, t, d, img)
 
-	// A client without a certificate of the daemon's authority is refused, and gives the reason.
 	elsewhere := filepath.Join(d.Dir, "nothing")
 	if err := os.Mkdir(elsewhere, 0o700); err != nil {
 		t.Fatal(err)
@@ -82,7 +79,6 @@ func TestE2EALabOnAnotherMachineByTLS(t *testing.T) {
 	}
 }
 
-// comesAndGoes brings up a lab at a remote daemon, asks its node for facts, and takes the lab down.
 func comesAndGoes(ctx context.Context, t *testing.T, d *libvirttest.Daemon, img *image.Image) {
 	t.Helper()
 	c, err := Connect(ctx, d.URI)

@@ -11,12 +11,11 @@ import (
 	"github.com/rackless/rackless/vm/libvirttest"
 )
 
-// sshPrograms are the programs that startSSH needs in addition to libvirttest.Programs: the client runs ssh, which
-// runs virt-ssh-helper at the daemon.
+// sshPrograms are needed in addition to libvirttest.Programs: ssh, and virt-ssh-helper at the daemon.
 var sshPrograms = map[string]string{"ssh": "openssh-client", "virt-ssh-helper": "libvirt-daemon"}
 
-// startSSH starts a daemon that is reached by ssh, at URI, like one on another machine, with a key in Dir. Its ssh
-// server accepts only that key, runs commands as the daemon's user, and uses no settings of the machine.
+// startSSH starts a daemon that is reached by ssh, with a key in Dir. Its ssh server accepts only that key, runs
+// commands as the daemon's user, and uses no settings of the machine.
 func startSSH() (*libvirttest.Daemon, error) {
 	var server *sshtest.Server
 	d, err := libvirttest.StartWith(func(d *libvirttest.Daemon) (_ []string, err error) {
@@ -27,7 +26,7 @@ func startSSH() (*libvirttest.Daemon, error) {
 			return nil, err
 		}
 		d.OnStop(func() { server.Close() })
-		// The host's key is new each time and must not enter anybody's known_hosts.
+		// The host's key must not enter anybody's known_hosts.
 		d.URI = fmt.Sprintf("qemu+ssh://%s/session?keyfile=%s&known_hosts=/dev/null&no_verify=1&no_tty=1", server.Addr,
 			server.Key)
 		return nil, nil
@@ -38,7 +37,7 @@ func startSSH() (*libvirttest.Daemon, error) {
 		}
 		return nil, err
 	}
-	// The directory belongs to the daemon, and ssh refuses a key of another user.
+	// ssh refuses a key of another user.
 	if err := os.Chown(server.Key, os.Geteuid(), os.Getegid()); err != nil {
 		return nil, errors.Join(err, d.Stop())
 	}

@@ -14,16 +14,15 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// Threads are the threads of a domain. Threads other than virtual CPUs and I/O threads belong to QEMU itself, the
-// emulator.
+// Threads other than virtual CPUs and I/O threads belong to QEMU itself, the emulator.
 type Threads struct {
-	PID       int   // of QEMU; 0 if the domain is remote, because /proc cannot be read
-	VCPUs     []int // thread of each virtual CPU, in order
+	PID       int   // of QEMU; 0 if the domain is remote
+	VCPUs     []int // in order
 	IOThreads []int // by libvirt's numbers
 }
 
-// Threads asks QEMU for the threads of a running rackless domain, because libvirt itself does not expose them.
-// libvirt records the use of the monitor in the domain's log ("tainted: custom-monitor"); both commands only read.
+// Threads asks QEMU, because libvirt itself does not expose threads. libvirt records the use of the monitor in the
+// domain's log ("tainted: custom-monitor"); both commands only read.
 func (c *Conn) Threads(ctx context.Context, name string) (Threads, error) {
 	d, err := c.own(ctx, name)
 	if err != nil {
@@ -52,7 +51,6 @@ func (c *Conn) Threads(ctx context.Context, name string) (Threads, error) {
 	return t, nil
 }
 
-// monitor sends one QMP command without arguments and returns its result.
 func (c *Conn) monitor(ctx context.Context, domain api.Domain, command string) (json.RawMessage, error) {
 	out, err := ask(ctx, c, queryLimit, func(l *api.Libvirt) (string, error) {
 		return l.QEMUDomainMonitorCommand(domain, `{"execute":"`+command+`"}`, 0)
@@ -67,7 +65,7 @@ func (c *Conn) monitor(ctx context.Context, domain api.Domain, command string) (
 	return answer, nil
 }
 
-// returned extracts a command's result from the answer of QEMU's monitor or of an agent.
+// returned extracts the result from the answer of a monitor or agent.
 func returned(text string) (json.RawMessage, error) {
 	var answer struct {
 		Return json.RawMessage `json:"return"`
@@ -106,7 +104,7 @@ func parseCPUs(answer []byte) ([]int, error) {
 	return threads, nil
 }
 
-// parseIOThreads parses the result of query-iothreads. libvirt calls its I/O threads iothread1, iothread2 ...
+// parseIOThreads relies on libvirt's names iothread1, iothread2 ...
 func parseIOThreads(answer []byte) ([]int, error) {
 	var list []struct {
 		ID     string `json:"id"`

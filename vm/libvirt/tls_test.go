@@ -18,8 +18,8 @@ import (
 	"github.com/rackless/rackless/vm/libvirttest"
 )
 
-// startTLS starts a daemon that is also reachable by TCP with TLS, at URI, like one on another machine. The daemon
-// and its clients require each other's certificates, which are in directory pki below Dir and valid for a day.
+// startTLS starts a daemon that is also reachable by TCP with TLS, at URI. The daemon and its clients require each
+// other's certificates, which are in directory pki below Dir and valid for a day.
 func startTLS() (*libvirttest.Daemon, error) {
 	return libvirttest.StartWith(func(d *libvirttest.Daemon) ([]string, error) {
 		port, err := freePort()
@@ -53,8 +53,8 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// writeCertificates writes a certificate authority, and certificates for a server at 127.0.0.1 and for a client,
-// under libvirt's file names.
+// writeCertificates makes an authority, and certificates for a server at 127.0.0.1 and for a client, under libvirt's
+// file names.
 func writeCertificates(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err

@@ -14,13 +14,13 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// A domain without a boot medium, over each transport: the parts of libvirt that need no guest.
+// Without a boot medium: the parts of libvirt that need no guest.
 func TestADomainByEachTransport(t *testing.T) {
 	need(t, libvirttest.Programs)
 	need(t, sshPrograms)
 	img := &image.Image{Key: "0123", Dir: t.TempDir(), Kernel: "vmlinux", Initramfs: "initramfs"}
 	for i, path := range []string{img.KernelPath(), img.InitramfsPath()} {
-		// one that fits into a libvirt packet, and one that does not
+		// one fits into a packet
 		if err := os.WriteFile(path, bytes.Repeat([]byte("content"), 1+i<<20), 0o644); err != nil {
 			t.Fatal(err)
 		}

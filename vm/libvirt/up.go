@@ -18,43 +18,41 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// A Spec is the wanted state of a domain.
+// A Spec is a wanted domain.
 type Spec struct {
 	Name string // lab.VMName
-	XML  []byte // as made by render.Domains; comments are ignored
+	XML  []byte // of render.Domains; comments are ignored
 }
 
 // UpOptions control Up.
 type UpOptions struct {
-	// Recreate allows Up to end running domains whose definition has changed. Otherwise Up returns a *ChangedError
-	// and changes nothing.
+	// Recreate allows Up to end running domains whose definition has changed, instead of a *ChangedError.
 	Recreate bool
-	// Progress is called with each action, one call at a time; may be nil.
+	// Progress, if set, is called one call at a time.
 	Progress func(name string, a Action)
 }
 
-// An Action is an action of Up on a domain.
+// An Action is Up's on a domain.
 type Action string
 
 // Actions of Up.
 const (
 	Keep     Action = "keep"     // running as wanted
-	Boot     Action = "start"    // defined as wanted, to be started
+	Boot     Action = "start"    // defined as wanted
 	Create   Action = "create"   // did not exist
 	Redefine Action = "redefine" // not running; redefined and started
-	Replace  Action = "replace"  // running with another definition; ended, redefined and started
+	Replace  Action = "replace"  // ended, redefined and started
 )
 
-// A Change is an action of Up on one domain, with the reason.
+// A Change is Up's of one domain, with the reason.
 type Change struct {
 	Name   string
 	Action Action
-	// Diff lists the differences from the existing definition, in lines that begin with - or +; nil if nothing
-	// differs or the domain is new.
+	// Diff has lines that begin with - or +; nil if nothing differs or the domain is new.
 	Diff []string
 }
 
-// A ChangedError lists the running domains that would have to be ended.
+// A ChangedError lists running domains that Up would end.
 type ChangedError struct{ Changes []Change }
 
 func (e *ChangedError) Error() string {
@@ -71,8 +69,7 @@ func (e *ChangedError) Error() string {
 	return b.String()
 }
 
-// Compare returns the changes that Up would make, in the order of specs. If a domain of that name is not rackless',
-// the error is ErrForeign.
+// Compare returns the changes that Up would make, in the order of specs, or ErrForeign.
 func (c *Conn) Compare(ctx context.Context, specs []Spec) ([]Change, error) {
 	steps, err := c.steps(ctx, specs)
 	if err != nil {
@@ -84,11 +81,11 @@ func (c *Conn) Compare(ctx context.Context, specs []Spec) ([]Change, error) {
 type step struct {
 	Change
 	xml    []byte // with the mark
-	before []byte // the earlier definition, in libvirt's form
+	before []byte // in libvirt's form
 	active bool   // was running
 }
 
-// unknownDiff stands for differences from an unknown definition.
+// unknownDiff is for an unknown definition.
 var unknownDiff = []string{"it was not defined by rackless itself, so that what it was defined with is not known"}
 
 func (c *Conn) steps(ctx context.Context, specs []Spec) ([]step, error) {
@@ -138,7 +135,7 @@ func (c *Conn) step(ctx context.Context, s Spec) (step, error) {
 			return wrong(err)
 		}
 	}
-	// A domain that differs only in white space is defined again too, so that its mark is exact.
+	// After a change of white space too, so that the mark is exact.
 	same := bytes.Equal(plain, d.Node.Defined) && len(st.Diff) == 0
 	if !same {
 		st.before = now
@@ -156,8 +153,8 @@ func (c *Conn) step(ctx context.Context, s Spec) (step, error) {
 	return st, nil
 }
 
-// movedBy returns the differences in a domain's CPU and NUMA placement. Anybody may have changed it with virsh, which
-// the mark does not show. libvirt preserves the form of these elements.
+// movedBy compares CPU and NUMA placement, which anybody may have changed with virsh, unseen by the mark. libvirt
+// preserves the form of these elements.
 func movedBy(now, wanted []byte) ([]string, error) {
 	var places [2][]byte
 	for i, text := range [][]byte{now, wanted} {
@@ -173,12 +170,11 @@ func movedBy(now, wanted []byte) ([]string, error) {
 	return diffLines(places[0], places[1]), nil
 }
 
-// undoLimit limits the undoing of an Up.
 const undoLimit = 5 * time.Minute
 
-// Up makes all domains exist and run as in specs, concurrently; a domain that already does is left alone, so a second
-// Up changes nothing. It returns when they run, before their guests have booted. If one fails, all return to their
-// earlier definition, and run if they ran before.
+// Up makes all domains run as in specs, concurrently; it leaves alone domains that already do. It returns when they
+// run, before their guests have booted. If one fails, all return to their earlier definition, and run if they ran
+// before.
 func (c *Conn) Up(ctx context.Context, specs []Spec, o UpOptions) ([]Change, error) {
 	steps, err := c.steps(ctx, specs)
 	if err != nil {
@@ -191,7 +187,7 @@ func (c *Conn) Up(ctx context.Context, specs []Spec, o UpOptions) ([]Change, err
 			running = append(running, s.Change)
 		}
 	}
-	// Checked before any change, because running guests may hold unsaved work.
+	// First, because running guests may hold unsaved work.
 	if len(running) > 0 && !o.Recreate {
 		return nil, &ChangedError{running}
 	}
@@ -227,7 +223,7 @@ func (c *Conn) apply(ctx context.Context, s step) error {
 			return err
 		}
 	}
-	// Defined while it is off, because a running domain would only change at its next start.
+	// A running domain would only change at its next start.
 	if s.Action != Boot {
 		if err := c.define(ctx, s.Name, s.xml); err != nil {
 			return err
@@ -236,13 +232,13 @@ func (c *Conn) apply(ctx context.Context, s step) error {
 	return c.Start(ctx, s.Name)
 }
 
-// undo returns one domain to its state before Up, whatever part of its step was done.
+// undo works whatever part of the step was done.
 func (c *Conn) undo(ctx context.Context, s step) error {
 	if s.Action == Keep {
 		return nil
 	}
 	var errs []error
-	if !s.active || s.before != nil { // it was off, or ran with another definition
+	if !s.active || s.before != nil {
 		if err := c.Destroy(ctx, s.Name); !errors.Is(err, ErrNoDomain) {
 			errs = append(errs, err)
 		}
@@ -262,11 +258,10 @@ func (c *Conn) undo(ctx context.Context, s step) error {
 	return nil
 }
 
-// Down ends domains of rackless and removes them from libvirt. Guests have grace to shut down; with 0 they end at
-// once, which loses nothing for a node that is only in memory. Missing domains are skipped. If a domain is not
-// rackless', the error is ErrForeign and nothing changes.
+// Down removes domains of rackless that exist, or returns ErrForeign and changes nothing. Guests have grace to shut
+// down; 0 loses nothing for a node that is only in memory.
 func (c *Conn) Down(ctx context.Context, names []string, grace time.Duration) error {
-	// All are checked before one is ended: a foreign domain stops everything.
+	// A foreign domain stops everything.
 	var there []string
 	for _, name := range names {
 		_, err := c.own(ctx, name)

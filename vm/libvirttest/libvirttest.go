@@ -1,5 +1,4 @@
-// Package libvirttest starts a private libvirtd for tests, without systemd. It is removed when the test ends, however
-// it ends.
+// Package libvirttest starts a private libvirtd for tests, without systemd, removed however the test ends.
 package libvirttest
 
 import (
@@ -18,49 +17,47 @@ import (
 	"time"
 )
 
-// Programs are the programs that Start needs, with their Debian packages.
+// Programs are needed by Start, with their Debian packages.
 var Programs = map[string]string{
 	"libvirtd": "libvirt-daemon and libvirt-daemon-driver-qemu", "virsh": "libvirt-clients",
 	"qemu-system-x86_64": "qemu-system-x86",
 }
 
-// nobody is the daemon's user if root runs the test: as root, libvirtd would always use the system's own directories.
+// nobody is the daemon's user under root: as root, libvirtd would use the system's own directories.
 const nobody = 65534
 
-// startLimit limits the time until the daemon listens; normally it takes 0.2 s.
+// startLimit is far above the usual 0.2 s.
 const startLimit = 30 * time.Second
 
-// A Daemon is a libvirtd in its own session. Its files, sockets and domains are in a directory that is removed with
-// it.
+// A Daemon is a libvirtd in its own session. Its files, sockets and domains go with its directory.
 type Daemon struct {
 	Dir string
 	URI string
-	// Listens is an additional TCP address of the daemon, set by prepare, or "".
+	// Listens is an additional TCP address set by prepare.
 	Listens string
 
 	env    []string
 	user   *syscall.Credential // nil: the test's user
 	guard  *exec.Cmd
 	onStop []func()      // called by Stop
-	hold   io.Closer     // the guard waits while it is open
+	hold   io.Closer     // the guard waits for its end
 	exited chan struct{} // closed when libvirtd has ended
-	log    bytes.Buffer  // its output; read only after its end
+	log    bytes.Buffer  // read only after its end
 }
 
-// guardScript waits until its input is closed, by Stop or because the test was killed. Then it ends the daemon, and
-// the domains and the logging daemon, which would outlive it. $1 is the directory, $2 the daemon's process.
+// guardScript waits until its input is closed, by Stop or a killed test. Then it ends the daemon $2 in directory $1,
+// and the domains and the logging daemon, which would outlive it.
 //
 //go:embed guard.sh
 var guardScript string
 
-// Start starts a daemon. Programs must be installed.
+// Start needs Programs.
 func Start() (*Daemon, error) { return StartWith(nil) }
 
-// StartWith starts a daemon with the arguments returned by prepare, which first writes the files that they name into
-// the daemon's directory. prepare may also set URI, the address for clients, and Listens. When StartWith returns, the
-// daemon answers at all addresses.
+// StartWith starts a daemon with the arguments returned by prepare, which first writes their files. prepare may also
+// set URI, the address for clients, and Listens. The daemon answers at all addresses then.
 func StartWith(prepare func(d *Daemon) (args []string, err error)) (d *Daemon, err error) {
-	dir, err := os.MkdirTemp("", "rl-libvirt-") // short, because socket paths are limited to 107 bytes
+	dir, err := os.MkdirTemp("", "rl-libvirt-") // socket paths have at most 107 bytes
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +70,7 @@ func StartWith(prepare func(d *Daemon) (args []string, err error)) (d *Daemon, e
 		"XDG_CACHE_HOME": "cache", "XDG_DATA_HOME": "data"} {
 		d.env = append(d.env, variable+"="+filepath.Join(dir, name))
 	}
-	args := []string{"--timeout", "30"} // seconds without a client after which it exits
+	args := []string{"--timeout", "30"} // seconds without a client
 	if prepare != nil {
 		more, err := prepare(d)
 		if err != nil {
@@ -102,9 +99,9 @@ func StartWith(prepare func(d *Daemon) (args []string, err error)) (d *Daemon, e
 		_ = c.Wait() // its log says more
 		close(d.exited)
 	}()
-	// A separate process, because a killed test cannot clean up.
+	// A killed test cannot clean up.
 	d.guard = exec.Command("sh", "-c", guardScript, "sh", dir, fmt.Sprint(c.Process.Pid))
-	d.guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C is only for the test
+	d.guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // against Ctrl-C
 	hold, err := d.guard.StdinPipe()
 	if err == nil {
 		err = d.guard.Start()
@@ -130,7 +127,6 @@ func StartWith(prepare func(d *Daemon) (args []string, err error)) (d *Daemon, e
 	}
 }
 
-// answers reports whether an address has a listener.
 func answers(network, address string) bool {
 	c, err := net.Dial(network, address)
 	if err == nil {
@@ -139,16 +135,16 @@ func answers(network, address string) bool {
 	return err == nil
 }
 
-// OnStop makes Stop call f first, to end things that the caller started for the daemon.
+// OnStop makes Stop call f first.
 func (d *Daemon) OnStop(f func()) { d.onStop = append(d.onStop, f) }
 
-// Stop ends the daemon and its domains, and removes the directory.
+// Stop ends the daemon with its domains and directory.
 func (d *Daemon) Stop() error {
 	for _, f := range d.onStop {
 		f()
 	}
 	d.hold.Close()
-	_ = d.guard.Wait() // its last command may have nothing to do
+	_ = d.guard.Wait()
 	<-d.exited
 	if _, err := os.Stat(d.Dir); err == nil {
 		return fmt.Errorf("%s is left", d.Dir)
@@ -156,7 +152,7 @@ func (d *Daemon) Stop() error {
 	return nil
 }
 
-// Command prepares a program to run as the daemon's user.
+// Command runs as the daemon's user.
 func (d *Daemon) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, name, args...)
 	c.Env, c.Dir = d.env, d.Dir
@@ -166,7 +162,7 @@ func (d *Daemon) Command(ctx context.Context, name string, args ...string) *exec
 
 const virshLimit = time.Minute
 
-// Virsh runs one virsh command, independent of the package under test, and returns its output.
+// Virsh is independent of the package under test.
 func (d *Daemon) Virsh(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), virshLimit)
 	defer cancel()

@@ -26,7 +26,7 @@ func TestNothingIsLeftOfADaemon(t *testing.T) {
 	}
 	defer func() {
 		if t.Failed() {
-			_ = d.Stop() // this may be the very step that fails
+			_ = d.Stop()
 		}
 	}()
 	const domain = `<domain type='qemu'><name>x</name><memory unit='MiB'>64</memory><vcpu>1</vcpu>` +
@@ -54,9 +54,9 @@ func TestNothingIsLeftOfADaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, pid := range pids {
-		// a killed process takes some time, and there is no notification
+		// there is no notification
 		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-			// A killed process may stay a zombie if the first process of a container does not reap.
+			// A zombie, if a container's first process does not reap.
 			b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 			if err != nil || strings.Contains(string(b), ") Z ") {
 				break

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Any line is a message, empty, or an error that quotes only a little of it.
+// Errors quote only a little of a line.
 func FuzzParseLine(f *testing.F) {
 	for _, s := range []string{
 		"", " \t", "\xff", "\xff{\"return\": 4503599627370495}", `{"QMP": {"version": {}, "capabilities": ["oob"]}}`,
@@ -28,7 +28,7 @@ func FuzzParseLine(f *testing.F) {
 	})
 }
 
-// A client that sends nonsense gets one answer per line, and never stops the Mux.
+// Nonsense gets one answer per line, and never stops the Mux.
 func FuzzMuxServe(f *testing.F) {
 	f.Add([]byte(`{"execute": "guest-ping"}` + "\n"))
 	f.Add([]byte(`{"execute": 3}` + "\n{}\nnull\n[]\n\n\xff"))

@@ -20,32 +20,28 @@ const (
 	muxAgain = 10 * time.Second
 )
 
-// ClassUnreachable is the class of a Mux's Error without a connection to the agent, because the guest boots, has
-// stopped or is gone. The command was not forwarded, so repeating it is safe.
+// ClassUnreachable is a Mux's Error without a connection to the agent. The command was not forwarded, so repeating it
+// is safe.
 const ClassUnreachable = "AgentUnreachable"
 
-// ClassGone is the class of a Mux's Error if the guest restarted or stopped during a command. The command may or may
-// not have been executed.
+// ClassGone is a Mux's Error if the guest restarted or stopped. The command may or may not have been executed.
 const ClassGone = "AgentGone"
 
-// A Mux shares one guest agent among many clients, each of which sees its own agent.
+// A Mux shares one guest agent among many clients. Agent is required.
 //
-// QEMU accepts one connection at a time on the agent's port, and qemu-ga polls ten times a second without a
-// connection, so one long-lived process holds the connection for all clients. Commands are forwarded one at a time.
-// The field Agent is required.
+// QEMU accepts one connection at a time on the agent's port, and qemu-ga polls ten times a second without one, so a
+// long-lived process holds it. Commands are forwarded one at a time.
 type Mux struct {
 	Agent string // path of QEMU's socket
 
-	// Limit limits one command, including its time in the queue and for connecting. Agent commands return at once
-	// (guest-exec only starts a program), so exceeding it means that the guest has stopped. 0 means 20 s.
+	// Limit limits one command, with queue and connecting. Agent commands return at once (guest-exec only starts a
+	// program), so exceeding it means that the guest has stopped. 0 means 20 s.
 	Limit time.Duration
-	// Again is the time without an answer to a connection's first command after which the Mux reconnects and asks
-	// again, because data sent to a booting guest is lost. 0 means 10 s, the time that an agent may take on a busy
-	// machine.
+	// Again is the time without an answer to a first command after which the Mux reconnects and asks again, because
+	// data sent to a booting guest is lost. 0 means 10 s, for agents on a busy machine.
 	Again time.Duration
-	// Gone reports whether the guest has closed its end of the agent's port; may be nil. It is called before the
-	// first command of a connection, which waits until it is open, and every second during a command, which fails if
-	// it is closed.
+	// Gone, if set, reports whether the guest has closed the agent's port. A connection's first command waits until it
+	// is open; every second during a command, which fails if it is closed, Gone is called.
 	Gone func(context.Context) bool
 
 	mu     sync.Mutex
@@ -53,7 +49,7 @@ type Mux struct {
 	synced bool // conn has been synchronised
 }
 
-// Serve forwards one client's commands until it hangs up.
+// Serve forwards a client's commands until it hangs up.
 func (m *Mux) Serve(ctx context.Context, nc io.ReadWriter) error {
 	sc := bufio.NewScanner(nc)
 	sc.Buffer(make([]byte, 64<<10), maxLine)
@@ -91,15 +87,14 @@ func errorReply(class, desc string) any {
 	return map[string]any{"error": map[string]string{"class": class, "desc": desc}}
 }
 
-// forward sends one command to the agent, connecting if necessary. On any failure it drops the connection, so that
-// the next command reconnects and synchronises again.
+// forward connects if necessary. On any failure it drops the connection, so that the next command synchronises again.
 func (m *Mux) forward(ctx context.Context, req any, command string) (json.RawMessage, error) {
 	limit := cmp.Or(m.Limit, muxLimit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the guest agent did not answer within %v", limit))
 	defer cancel()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if ctx.Err() != nil { // spent in the queue, so the connection may still be good
+	if ctx.Err() != nil { // in the queue: the connection may still be good
 		return nil, &Error{Command: command, Class: ClassUnreachable, Desc: context.Cause(ctx).Error()}
 	}
 	if err := m.ready(ctx); err != nil {
@@ -114,7 +109,6 @@ func (m *Mux) forward(ctx context.Context, req any, command string) (json.RawMes
 
 var errGone = errors.New("the guest agent has ended: the guest restarts, or is off")
 
-// answer sends one command and waits for the agent's answer, as long as there is an agent.
 func (m *Mux) answer(ctx context.Context, req any, command string) (json.RawMessage, error) {
 	if m.Gone == nil {
 		return m.conn.roundTrip(ctx, req, command)
@@ -162,13 +156,13 @@ func (m *Mux) ready(ctx context.Context) error {
 	}
 }
 
-// awaitPort returns when the guest has opened its end of the port, because earlier data is lost.
+// awaitPort waits for the guest, because earlier data is lost.
 func (m *Mux) awaitPort(ctx context.Context) error {
 	return wait.Until(ctx, 200*time.Millisecond, func() (bool, error) { return m.Gone == nil || !m.Gone(ctx), nil })
 }
 
-// Open connects to the agent's port if necessary, without sending anything. If the port is connected before a clone
-// runs, its agent stays asleep; otherwise it wakes ten times a second to look for a connection.
+// Open connects to the agent's port without sending anything. Before a clone runs, this keeps its agent asleep, which
+// otherwise wakes ten times a second.
 func (m *Mux) Open(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -178,7 +172,7 @@ func (m *Mux) Open(ctx context.Context) error {
 func (m *Mux) open(ctx context.Context) error {
 	if m.conn != nil {
 		select {
-		case <-m.conn.Done(): // the machine is gone, and another may have replaced it
+		case <-m.conn.Done(): // another may have replaced it
 			m.hangUp()
 		default:
 			return nil
@@ -199,7 +193,7 @@ func (m *Mux) hangUp() {
 	}
 }
 
-// Close ends the connection to the agent. Clients that are still served reopen it.
+// Close ends the connection. Clients still served reopen it.
 func (m *Mux) Close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

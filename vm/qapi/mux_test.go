@@ -124,7 +124,6 @@ func TestMuxFindsAnAgentThatComesBack(t *testing.T) {
 		}
 		stop()
 		os.Remove(where)
-		// The end of the connection is noticed at once or by the next command.
 		if err := c.Call(limited(t), "guest-ping", nil, nil); err == nil {
 			t.Error("an agent that is gone has answered")
 		}
@@ -132,12 +131,12 @@ func TestMuxFindsAnAgentThatComesBack(t *testing.T) {
 	}
 }
 
-// Commands sent while a guest boots are lost, so the Mux reconnects until the agent answers.
+// Commands sent while a guest boots are lost.
 func TestMuxAsksAnAgentAgainThatWasNotThereYet(t *testing.T) {
 	noLeaks(t)
 	var connections atomic.Int32
 	c := dialMux(t, serveMux(t, &Mux{Again: 20 * time.Millisecond, Agent: serve(t, func(l *link) {
-		if connections.Add(1) < 3 { // its guest boots and reads nothing
+		if connections.Add(1) < 3 { // booting, reads nothing
 			_, _ = io.Copy(io.Discard, l.r)
 			return
 		}
@@ -158,11 +157,11 @@ func TestMuxLimitsACommandAndDropsItsLateAnswer(t *testing.T) {
 		once.Do(func() { first = true })
 		if first {
 			if l.sync() == nil {
-				io.Copy(io.Discard, l) // until the mux has hung up
+				io.Copy(io.Discard, l)
 			}
 			return
 		}
-		l.say(`{"return": "late"}` + "\n") // an answer that QEMU kept for the next client
+		l.say(`{"return": "late"}` + "\n") // kept by QEMU for the next client
 		agent(l)
 	})
 	c := dialMux(t, serveMux(t, m))
@@ -182,8 +181,7 @@ func TestMuxLimitsACommandAndDropsItsLateAnswer(t *testing.T) {
 	}
 }
 
-// A restarted guest has forgotten its command: the client learns this before the limit, and the next command goes to
-// the new agent.
+// The client learns of a restart before the limit, and the next command goes to the new agent.
 func TestMuxTellsThatTheGuestRestarts(t *testing.T) {
 	noLeaks(t)
 	var connections atomic.Int32
@@ -192,7 +190,7 @@ func TestMuxTellsThatTheGuestRestarts(t *testing.T) {
 		if connections.Add(1) == 1 {
 			if l.sync() == nil {
 				down.Store(true)
-				io.Copy(io.Discard, l) // until the mux has hung up
+				io.Copy(io.Discard, l)
 			}
 			return
 		}
@@ -209,7 +207,7 @@ func TestMuxTellsThatTheGuestRestarts(t *testing.T) {
 	}
 }
 
-// Data sent to a booting guest is lost, so nothing is sent before the port is open.
+// Data sent to a booting guest is lost.
 func TestMuxWaitsForThePort(t *testing.T) {
 	noLeaks(t)
 	var asked atomic.Int32
@@ -220,7 +218,7 @@ func TestMuxWaitsForThePort(t *testing.T) {
 	}
 }
 
-// Clients must not wait for one another's limits if a guest does not answer.
+// Clients must not wait for one another's limits.
 func TestMuxCountsTheTimeInTheQueue(t *testing.T) {
 	noLeaks(t)
 	const limit = time.Second
@@ -238,7 +236,7 @@ func TestMuxCountsTheTimeInTheQueue(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if took := time.Since(began); took > 9*limit { // in sequence they would wait 10 times as long
+	if took := time.Since(began); took > 9*limit {
 		t.Errorf("ten clients waited %v together, with a limit of %v each at the same time", took, limit)
 	}
 }
@@ -267,7 +265,6 @@ func TestMuxEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// The connection is opened before the guest runs, and nothing is sent until there is a command.
 func TestMuxOpensWithoutAWord(t *testing.T) {
 	noLeaks(t)
 	opened, first := make(chan struct{}), make(chan string, 1)
@@ -280,7 +277,7 @@ func TestMuxOpensWithoutAWord(t *testing.T) {
 		}
 	})}
 	c := dialMux(t, serveMux(t, m))
-	for range 2 { // the second time it is open already
+	for range 2 {
 		if err := m.Open(limited(t)); err != nil {
 			t.Fatal(err)
 		}

@@ -18,7 +18,6 @@ import (
 	"time"
 )
 
-// testLimit ends a hanging test. It is far above the usual time, because the machine may be busy.
 const testLimit = 5 * time.Minute
 
 func limited(t *testing.T) context.Context {
@@ -28,7 +27,7 @@ func limited(t *testing.T) context.Context {
 	return ctx
 }
 
-// noLeaks fails the test if it leaves goroutines of this package. The test cannot be parallel.
+// noLeaks finds goroutines of this package; the test cannot be parallel.
 func noLeaks(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -43,12 +42,12 @@ func noLeaks(t *testing.T) {
 				t.Errorf("goroutines are left:\n%s", all)
 				return
 			}
-			time.Sleep(time.Millisecond) // the end of a goroutine is not signaled
+			time.Sleep(time.Millisecond) // not signaled
 		}
 	})
 }
 
-// socketPath returns a short socket path, independent of the test's name.
+// socketPath is short.
 func socketPath(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "qapi")
@@ -59,7 +58,7 @@ func socketPath(t *testing.T) string {
 	return filepath.Join(dir, "s")
 }
 
-// A link is one connection, seen from the other side.
+// A link is a connection, seen from the other side.
 type link struct {
 	net.Conn
 	r *bufio.Reader
@@ -79,7 +78,7 @@ func (l *link) request() (name string, args map[string]any, err error) {
 }
 
 func (l *link) say(format string, args ...any) {
-	fmt.Fprintf(l, format, args...) // an error means that the client is gone, which the test knows
+	fmt.Fprintf(l, format, args...) // fails if the client is gone
 }
 
 // sync answers guest-sync-delimited like qemu-ga.
@@ -94,7 +93,6 @@ func (l *link) sync() error {
 	return err
 }
 
-// serve runs script for every connection to a new socket until the test ends, and returns the socket's path.
 func serve(t *testing.T, script func(*link)) string {
 	t.Helper()
 	path := socketPath(t)
@@ -102,7 +100,6 @@ func serve(t *testing.T, script func(*link)) string {
 	return path
 }
 
-// serveAt is like serve at a given path. stop closes the listener and all connections.
 func serveAt(t *testing.T, path string, script func(*link)) (stop func()) {
 	t.Helper()
 	l, err := net.Listen("unix", path)
@@ -140,7 +137,7 @@ func serveAt(t *testing.T, path string, script func(*link)) (stop func()) {
 	return stop
 }
 
-// agent simulates a guest agent: guest-ping returns nothing, echo its argument, anything else an error.
+// agent answers guest-ping, echo with its argument, or an error.
 func agent(l *link) {
 	for {
 		name, args, err := l.request()
@@ -200,7 +197,7 @@ func TestAgentIsSynchronisedWhateverIsInItsPipe(t *testing.T) {
 
 func TestConversationsThatGoWrong(t *testing.T) {
 	noLeaks(t)
-	// Each script is the other side's reaction after synchronising and reading one command.
+	// Each script reacts after synchronising and one command.
 	for name, tt := range map[string]struct {
 		script func(*link)
 		want   string // in the call's error
@@ -277,7 +274,6 @@ func TestConversationsThatGoWrong(t *testing.T) {
 	}
 }
 
-// endless reads as an infinite line.
 type endless struct{}
 
 func (endless) Read(b []byte) (int, error) {
@@ -380,8 +376,8 @@ func TestLimits(t *testing.T) {
 	t.Run("a peer that does not read", func(t *testing.T) {
 		hold := make(chan struct{})
 		c := dialSynced(t, func(*link) { <-hold })
-		t.Cleanup(func() { close(hold) })                  // before the server's clean-up, which waits for its scripts
-		ctx, cancel := context.WithCancelCause(limited(t)) // without a deadline, so that its end must be noticed
+		t.Cleanup(func() { close(hold) })                  // before the server's, which waits for scripts
+		ctx, cancel := context.WithCancelCause(limited(t)) // without a deadline
 		time.AfterFunc(50*time.Millisecond, func() { cancel(errors.New("interrupted")) })
 		err := c.Call(ctx, "ask", strings.Repeat("x", 8<<20), nil) // more than a socket buffers
 		if err == nil || !strings.HasSuffix(err.Error(), "ask: interrupted") {
@@ -455,7 +451,7 @@ func TestEventThatComesWithTheEndIsNotLost(t *testing.T) {
 				`{"event": "SHUTDOWN", "data": {"guest": true}}` + "\n")
 		}
 	})
-	for range 50 { // a waiter may notice either of the two first
+	for range 50 {
 		c, err := DialQMP(limited(t), path)
 		if err != nil {
 			t.Fatal(err)
@@ -472,7 +468,7 @@ func TestEventThatComesWithTheEndIsNotLost(t *testing.T) {
 	}
 }
 
-// A guest that answers without end does not hold its client, and its events are not kept.
+// An endless answer does not hold the client, and events are not kept.
 func TestAnAgentWithoutEnd(t *testing.T) {
 	noLeaks(t)
 	said := strings.Repeat(`{"return": {}}`+"\n"+`{"event": "x", "data": {}}`+"\n", 100)

@@ -1,9 +1,8 @@
-// Package qapi is the client for both JSON-lines protocols of a QEMU virtual machine: the machine protocol (QMP),
-// spoken by QEMU itself, and the guest agent's, spoken by qemu-ga inside the guest over a virtio-serial port.
+// Package qapi is the client of both JSON-lines protocols of a virtual machine: QEMU's (QMP), and the guest agent's, by
+// qemu-ga inside. QEMU's docs/interop describes both (qmp-spec, qemu-ga).
 //
-// QEMU's docs/interop describes both (qmp-spec, qemu-ga). They differ only in the start of a session. QMP sends a
-// greeting and negotiates capabilities. The agent sends nothing, may still hold half of an earlier session, and is
-// synchronised with guest-sync-delimited.
+// Only the start of a session differs: QMP sends a greeting and negotiates capabilities. The agent sends nothing, may
+// still hold half of an earlier session, and is synchronised with guest-sync-delimited.
 package qapi
 
 import (
@@ -21,11 +20,10 @@ import (
 	"time"
 )
 
-// maxLine limits one message. The largest real one is a guest-exec-status with the 16 MiB of output that qemu-ga
-// keeps, in base64.
+// maxLine allows a guest-exec-status with the 16 MiB of output that qemu-ga keeps, in base64.
 const maxLine = 64 << 20
 
-// An Error is an error returned by QEMU or the agent.
+// An Error is from QEMU or the agent.
 type Error struct {
 	Command string // as sent, e.g. "migrate-incoming"
 	Class   string // e.g. "GenericError", "CommandNotFound"
@@ -34,23 +32,23 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("%s: %s", e.Command, e.Desc) }
 
-// An Event is a message that QEMU sent unasked, e.g. "SHUTDOWN". The agent sends none.
+// An Event is sent unasked by QEMU, e.g. "SHUTDOWN".
 type Event struct {
 	Name string
 	Data json.RawMessage
 }
 
-// A Conn is one session. Several goroutines may make calls, which are sent one at a time, as the agent requires.
+// A Conn is one session for several goroutines. Calls are sent one at a time, as the agent requires.
 type Conn struct {
 	nc   net.Conn
 	name string // socket path, for messages
 
-	call    chan struct{} // holds one token for the command in flight
+	call    chan struct{} // a token for the command in flight
 	replies chan message  // from the reader, in order
-	done    chan struct{} // closed when the reader has ended
-	err     error         // the reason, valid once done is closed
+	done    chan struct{} // by the reader
+	err     error         // valid once done is closed
 
-	unsynced atomic.Bool // incoming data may belong to an earlier session
+	unsynced atomic.Bool // data may belong to an earlier session
 
 	mu     sync.Mutex
 	events []Event
@@ -59,7 +57,7 @@ type Conn struct {
 
 type message struct {
 	Greeting json.RawMessage `json:"QMP"`
-	Return   json.RawMessage `json:"return"` // nil only if absent; a null is the text "null"
+	Return   json.RawMessage `json:"return"` // nil only if absent; a null is "null"
 	Error    *struct {
 		Class string `json:"class"`
 		Desc  string `json:"desc"`
@@ -68,8 +66,8 @@ type message struct {
 	Data  json.RawMessage `json:"data"`
 }
 
-// parseLine decodes one line; ok is false if it is empty. The agent sends 0xff before its answer to
-// guest-sync-delimited, possibly after the remains of an interrupted answer. JSON never contains that byte.
+// parseLine's ok is false for an empty line. The agent sends 0xff, which JSON never contains, before its answer to
+// guest-sync-delimited, possibly after the remains of an interrupted answer.
 func parseLine(line []byte) (m message, ok bool, err error) {
 	if i := bytes.LastIndexByte(line, 0xff); i >= 0 {
 		line = line[i+1:]
@@ -88,7 +86,7 @@ type request struct {
 	Arguments any    `json:"arguments,omitempty"`
 }
 
-// DialQMP connects to QEMU's machine protocol at the unix socket path and negotiates capabilities.
+// DialQMP connects to QEMU's socket at path and negotiates capabilities.
 func DialQMP(ctx context.Context, path string) (*Conn, error) {
 	c, err := dial(ctx, path, session{events: true})
 	if err != nil {
@@ -108,8 +106,7 @@ func DialQMP(ctx context.Context, path string) (*Conn, error) {
 	return c, nil
 }
 
-// DialAgent connects to a guest agent at the unix socket path and synchronises with it. It waits for the agent's
-// answer, so ctx should have a deadline.
+// DialAgent synchronises with the agent at the socket path. It waits for the answer, so ctx should have a deadline.
 func DialAgent(ctx context.Context, path string) (*Conn, error) {
 	c, err := dial(ctx, path, session{unsynced: true})
 	if err != nil {
@@ -122,15 +119,13 @@ func DialAgent(ctx context.Context, path string) (*Conn, error) {
 	return c, nil
 }
 
-// DialPlain connects to a server of the agent's protocol that needs no synchronising, such as a Mux. hello, if not
-// nil, is called first with the connection.
+// DialPlain connects to a server, such as a Mux, that needs no synchronising. hello, if set, is called first.
 func DialPlain(ctx context.Context, path string, hello func(net.Conn) error) (*Conn, error) {
 	return dial(ctx, path, session{hello: hello})
 }
 
-// A session says how a connection begins.
 type session struct {
-	unsynced bool                 // malformed lines are skipped until it is synchronised
+	unsynced bool                 // malformed lines are skipped first
 	events   bool                 // the other side sends events
 	hello    func(net.Conn) error // if set, called first
 }
@@ -139,7 +134,7 @@ func dial(ctx context.Context, path string, how session) (*Conn, error) {
 	var d net.Dialer
 	nc, err := d.DialContext(ctx, "unix", path)
 	if err != nil {
-		return nil, err // net.OpError includes the operation and the path
+		return nil, err // includes operation and path
 	}
 	if how.hello != nil {
 		if err := how.hello(nc); err != nil {
@@ -160,13 +155,12 @@ func dial(ctx context.Context, path string, how session) (*Conn, error) {
 	return c, nil
 }
 
-// Limits of the events that nobody has waited for: the oldest ones are dropped. A guest can cause events of QEMU.
+// A guest can cause events of QEMU: the oldest are dropped.
 const (
 	maxEvents    = 1024
-	maxEventData = 64 << 10 // of one event; a larger one is dropped
+	maxEventData = 64 << 10 // a larger one is dropped
 )
 
-// read sorts incoming messages into replies and events until the connection ends.
 func (c *Conn) read(events bool) {
 	defer close(c.done)
 	sc := bufio.NewScanner(c.nc)
@@ -209,7 +203,7 @@ func (c *Conn) read(events bool) {
 }
 
 func (c *Conn) receive(ctx context.Context, what string) (message, error) {
-	select { // an available reply takes precedence over any end
+	select { // a reply comes before any end
 	case m := <-c.replies:
 		return m, nil
 	default:
@@ -218,7 +212,7 @@ func (c *Conn) receive(ctx context.Context, what string) (message, error) {
 	case m := <-c.replies:
 		return m, nil
 	case <-c.done:
-		select { // the last reply may have arrived with the end
+		select { // arrived with the end
 		case m := <-c.replies:
 			return m, nil
 		default:
@@ -229,8 +223,8 @@ func (c *Conn) receive(ctx context.Context, what string) (message, error) {
 	}
 }
 
-// Call sends one command and decodes its result into result, which may be nil. An error answer is returned as *Error.
-// If ctx ends first, Call closes the connection, because the late answer would be taken for the next command's.
+// Call decodes a command's result, unless result is nil; an error answer is an *Error. If ctx ends first, Call closes
+// the connection, because the late answer would be taken for the next command's.
 func (c *Conn) Call(ctx context.Context, command string, args, result any) error {
 	raw, err := c.roundTrip(ctx, request{Execute: command, Arguments: args}, command)
 	if err != nil || result == nil {
@@ -269,8 +263,7 @@ func (c *Conn) roundTrip(ctx context.Context, req any, command string) (json.Raw
 	return m.Return, nil
 }
 
-// take waits for its turn to send a command. It fails if ctx is already done, so that the connection is not lost for
-// nothing.
+// take waits for its turn. It fails if ctx is already done, so that the connection is not lost for nothing.
 func (c *Conn) take(ctx context.Context, command string) (unlock func(), err error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%s: %w", command, context.Cause(ctx))
@@ -283,15 +276,15 @@ func (c *Conn) take(ctx context.Context, command string) (unlock func(), err err
 	}
 }
 
-// send writes one line. If the other side does not read, the end of ctx interrupts it; the connection is then
-// unusable, because half a command may have been sent.
+// send writes one line. The end of ctx interrupts it; then the connection is unusable, because half a command may have
+// been sent.
 func (c *Conn) send(ctx context.Context, line []byte, command string) error {
 	stop := context.AfterFunc(ctx, func() {
-		_ = c.nc.SetWriteDeadline(time.Unix(1, 0)) // fails only on a closed connection, which ends the write too
+		_ = c.nc.SetWriteDeadline(time.Unix(1, 0)) // only on a closed connection
 	})
 	_, err := c.nc.Write(line)
 	if !stop() && err == nil {
-		err = context.Cause(ctx) // the deadline may come late: do not leave it to the next command
+		err = context.Cause(ctx) // the deadline may come late
 	}
 	if err == nil {
 		return nil
@@ -303,11 +296,11 @@ func (c *Conn) send(ctx context.Context, line []byte, command string) error {
 	return fmt.Errorf("qapi %s: %s: %w", c.name, command, err)
 }
 
-// sync ensures that the next reply belongs to the next command, whatever an earlier client left in the agent's pipe.
-// A 0xff byte makes the agent drop a half-sent command, and replies are skipped until one contains our number.
+// sync ensures that the next reply belongs to the next command, whatever an earlier client left in the agent's pipe. A
+// 0xff byte makes the agent drop a half-sent command; replies are skipped until one has our number.
 func (c *Conn) sync(ctx context.Context) error {
 	const name = "guest-sync-delimited"
-	id := rand.Int64N(1 << 52) // any JSON number that survives a float64
+	id := rand.Int64N(1 << 52) // survives a float64
 	line, err := json.Marshal(request{Execute: name, Arguments: map[string]int64{"id": id}})
 	if err != nil {
 		return err
@@ -336,8 +329,8 @@ func (c *Conn) sync(ctx context.Context) error {
 	}
 }
 
-// WaitEvent returns the first event with one of the names since the last call, waiting for it if necessary. It drops
-// earlier events of other names, so only one goroutine should wait.
+// WaitEvent returns the first event with one of the names since the last call. It drops earlier others, so only one
+// goroutine should wait.
 func (c *Conn) WaitEvent(ctx context.Context, names ...string) (Event, error) {
 	for ended := false; ; {
 		c.mu.Lock()
@@ -355,22 +348,22 @@ func (c *Conn) WaitEvent(ctx context.Context, names ...string) (Event, error) {
 		select {
 		case <-c.notify:
 		case <-c.done:
-			ended = true // the event may have arrived with the end: check once more
+			ended = true // check once more
 		case <-ctx.Done():
 			return Event{}, fmt.Errorf("qmp %s: waiting for %v: %w", c.name, names, context.Cause(ctx))
 		}
 	}
 }
 
-// Done returns a channel that is closed when the other side is gone.
+// Done is closed when the other side is gone.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Close ends the session and waits for its reader.
+// Close waits for the session's reader.
 func (c *Conn) Close() error {
 	err := c.nc.Close()
 	for {
 		select {
-		case <-c.replies: // unblock a reader that holds an unwanted answer
+		case <-c.replies:
 		case <-c.done:
 			if errors.Is(err, net.ErrClosed) {
 				return nil

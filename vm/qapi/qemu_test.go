@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// startQEMU runs a real QEMU with stopped CPUs, and returns the path of its QMP socket.
+// startQEMU runs a real QEMU with stopped CPUs; path is its QMP socket.
 func startQEMU(t *testing.T, machine string) (path string, exited <-chan error) {
 	t.Helper()
 	bin, err := exec.LookPath("qemu-system-x86_64")
@@ -23,7 +23,7 @@ func startQEMU(t *testing.T, machine string) (path string, exited <-chan error) 
 		t.Skip("qemu-system-x86_64 is not installed")
 	}
 	path = socketPath(t)
-	// Listening begins before QEMU runs, so that clients need not wait for the file.
+	// Clients need not wait for the file.
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func TestQEMUSendsEvents(t *testing.T) {
 	}
 }
 
-// QEMU serves one client at a time. Another waits in the socket's queue until the first leaves.
+// Another client waits in the socket's queue until the first leaves.
 func TestQEMUServesTheNextWhenOneLeaves(t *testing.T) {
 	noLeaks(t)
 	path, _ := startQEMU(t, "none")

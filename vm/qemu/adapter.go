@@ -17,7 +17,7 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// adapterArgs returns the arguments of a ConnectX adapter, with its own root port that has room for its registers.
+// adapterArgs includes a root port with room for the registers.
 func adapterArgs(i int, n NIC, bridge string) []string {
 	port := fmt.Sprintf("cx%d", i)
 	return []string{"-device",
@@ -27,21 +27,20 @@ func adapterArgs(i int, n NIC, bridge string) []string {
 
 func adapterID(i int) string { return fmt.Sprintf("nic%d", i) }
 
-// AdapterState returns the name of a template's file with the state of an adapter, as saved by connectx.Port.
+// AdapterState names a template's file of an adapter, as saved by connectx.Port.
 func AdapterState(i int) string { return fmt.Sprintf("adapter%d", i) }
 
 func guestState(i int) string { return AdapterState(i) + ".json" }
 
-// An adapterInGuest is the state of an adapter in a template's QEMU and guest.
+// An adapterInGuest is an adapter's state in a template's QEMU and guest.
 type adapterInGuest struct {
 	PCI *vm.PCIDevice
-	// Names holds the memory addresses of each of adapterNames.
+	// Names has the memory addresses of adapterNames.
 	Names [][]int64
 }
 
-// adapterNames returns identifiers that the driver read once from the adapter: its GUID, in both byte orders, and its
-// permanent MAC, in the kernel's struct net_device followed by its kind and length. Clones get their own at these
-// places in memory.
+// adapterNames returns identifiers that the driver read once: the GUID, in both byte orders, and the permanent MAC, in
+// the kernel's struct net_device followed by its kind and length. Clones get their own at these places in memory.
 func adapterNames(mac [6]byte) [][]byte {
 	guid := connectx.GUID(mac)
 	swapped := guid
@@ -52,7 +51,7 @@ func adapterNames(mac [6]byte) [][]byte {
 	return [][]byte{guid[:], swapped[:], permanent}
 }
 
-// findNames adds the addresses of names in a memory file that begins at address from.
+// findNames searches a memory file that begins at address from.
 func findNames(places [][]int64, path string, from int64, names [][]byte) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -81,8 +80,8 @@ func findNames(places [][]int64, path string, from int64, names [][]byte) error 
 	return nil
 }
 
-// templateAdapters are a template's adapters, emulated by this process while the template is made. The guest's driver
-// initializes them, so that clones need not wait. Their state in QEMU and the server is saved beside the memory.
+// templateAdapters are emulated by this process while the template is made. The guest's driver initializes them, so
+// that clones need not wait.
 type templateAdapters struct {
 	server *connectx.Server
 	ports  []*connectx.Port
@@ -154,7 +153,7 @@ func (a *templateAdapters) close() {
 	if a.server != nil {
 		_ = a.server.Close() // its machine has ended
 	}
-	a.gpus.close() // after the adapters, which may use the GPUs' memory
+	a.gpus.close() // last: adapters may use the GPUs' memory
 }
 
 func readAdapters(dir string, n int) ([]adapterInGuest, error) {
@@ -171,7 +170,7 @@ func readAdapters(dir string, n int) ([]adapterInGuest, error) {
 	return all, nil
 }
 
-// rename replaces the adapters' identifiers in the memory of a clone by identifiers for its NICs.
+// rename replaces identifiers in a clone's memory by its NICs'.
 func rename(all []block, files []*os.File, adapters []adapterInGuest, nics []NIC) error {
 	for i, a := range adapters {
 		mac, err := net.ParseMAC(nics[i].MAC)

@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// A clone's memory has its own adapters' identifiers in all places of the template's, and is otherwise equal.
+// A clone has its own identifiers in all places; the rest of its memory is equal.
 func TestClonesHaveNamesOfTheirOwn(t *testing.T) {
 	memory := func(mac [6]byte) []byte {
 		b := bytes.Repeat([]byte{0x52, 0x54, 0}, 30000)
@@ -22,11 +22,11 @@ func TestClonesHaveNamesOfTheirOwn(t *testing.T) {
 		copy(b[4096:], guid[:])
 		copy(b[50001:], guid[:])
 		binary.LittleEndian.PutUint64(b[60000:], binary.BigEndian.Uint64(guid[:]))
-		device := b[70000:70034] // perm_addr[32], addr_assign_type, addr_len of struct net_device
+		device := b[70000:70034] // perm_addr[32], addr_assign_type, addr_len of net_device
 		clear(device)
 		copy(device, mac[:])
 		device[33] = 6
-		copy(b[80000:], []byte{0x52, 0x54, 0, 0, 0, 1, 9}) // the MAC that a clone changes by itself
+		copy(b[80000:], []byte{0x52, 0x54, 0, 0, 0, 1, 9}) // changed by the clone itself
 		return b
 	}
 	path := filepath.Join(t.TempDir(), "ram")
@@ -35,7 +35,7 @@ func TestClonesHaveNamesOfTheirOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	places := make([][]int64, 3)
-	const from = 1 << 20 // address of the file in the guest's memory
+	const from = 1 << 20
 	if err := findNames(places, path, from, adapterNames(old)); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestClonesHaveNamesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// A template with unreadable adapters or memory makes no node.
+// Unreadable adapters or memory make no node.
 func TestTemplateWithoutItsAdapters(t *testing.T) {
 	dir := t.TempDir()
 	files := []string{guestState(0), fileBlocks, blockFile(0)}

@@ -13,31 +13,28 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// agentPort is the name by which qemu-ga finds its virtio-serial port.
+// agentPort is the name that qemu-ga looks for.
 const agentPort = "org.qemu.guest_agent.0"
 
-// setupPort is the port of rackless-node in the built-in image; see guest.Setup.
+// setupPort is rackless-node's; see guest.Setup.
 const setupPort = "org.rackless.setup"
 
-// maxNICMTU is the MTU that every NIC offers the guest (virtio's host_mtu). It is part of the machine, so a template
-// and its clones share it; the guest sets the lab's own MTU, up to this.
+// maxNICMTU is offered by every NIC (virtio's host_mtu), so that a template and its clones share it; the guest sets the
+// lab's own MTU, up to this.
 const maxNICMTU = 9216
 
-// socketSetup is the host's socket of the setup port.
 const socketSetup = "setup.sock"
 
-// SSHPorts is the number of concurrent connections to a full node from this machine.
+// SSHPorts limits concurrent connections to a full node.
 const SSHPorts = 4
 
-// SSHSocket returns the name of the socket of a full node's i-th port for sshd. The guest knows the port as
-// [SSHPort].
+// SSHSocket names the socket of sshd's i-th port, in the guest [SSHPort].
 func SSHSocket(i int) string { return fmt.Sprintf("ssh%d.sock", i) }
 
-// SSHPort returns the name by which the guest finds the port.
+// SSHPort is the guest's name of the port.
 func SSHPort(i int) string { return fmt.Sprintf("org.rackless.ssh.%d", i) }
 
-// SSHPortState returns the file with the guest kernel's state of the port. The agent's and the setup port have lower
-// numbers.
+// SSHPortState is the guest kernel's state of the port. The agent's and the setup port have lower numbers.
 func SSHPortState(i int) string { return fmt.Sprintf("/sys/kernel/debug/virtio-ports/vport0p%d", i+3) }
 
 func (s Spec) sockets() vm.Sockets {
@@ -57,15 +54,15 @@ func (s Spec) full() bool { return s.Image != nil && s.Image.IsFull() }
 
 type machine struct {
 	spec  Spec
-	arch  string       // as in Go; empty means amd64
+	arch  string       // as in Go; "" means amd64
 	accel string       // "kvm" or "tcg"
-	image *image.Image // image to boot; nil for a clone
-	ram   string       // memory file, or "" for anonymous memory
+	image *image.Image // nil for a clone
+	ram   string       // "" for anonymous memory
 	disk  string       // of a full node
-	share bool         // write to the memory file (when making a template), or copy on write (in a clone)
-	// blocks are the memory of a node with adapters, instead of ram
+	share bool         // when making a template; otherwise copy on write
+	// blocks, of a node with adapters, replace ram
 	blocks []block
-	// trustTSC tells the guest's kernel not to doubt its TSC. The caller must check the clock; see vm.AwaitClock.
+	// trustTSC makes the kernel not doubt its TSC. The caller must check the clock; see vm.AwaitClock.
 	trustTSC bool
 	moreArgs string // for the guest's kernel
 }
@@ -80,16 +77,14 @@ type hardware struct {
 func (m machine) hardware() hardware { return hardwareOf[cmp.Or(m.arch, "amd64")] }
 
 var hardwareOf = map[string]hardware{
-	// No HPET: QEMU runs its timer at 250 Hz even after the guest has stopped using it, which is half the cost of an
-	// idle node. qemu64 has almost no vector extensions, so user space takes simple code paths, which are cheap to
-	// translate.
+	// QEMU runs the HPET at 250 Hz even after the guest has stopped using it: half the cost of an idle node. qemu64 has
+	// almost no vector extensions, so user space takes paths that are cheap to translate.
 	"amd64": {"q35,hpet=off,vmport=off", "qemu64", []string{"-device", "vmgenid,guid=auto"}, 0},
 	"arm64": {"virt,gic-version=max,highmem-ecam=off", "max,pauth-impdef=on", nil, 1 << 30},
 }
 
 // args returns QEMU's arguments. Everything visible to the guest depends only on the image, the accelerator, the
-// memory, and the numbers of CPUs and NICs, so one template serves all nodes of a shape. Host-side parameters
-// (sockets, MACs) may differ.
+// memory, and the numbers of CPUs and NICs, so one template serves all nodes of a shape.
 func (m machine) args() []string {
 	s := m.spec
 	sockets := s.sockets()
@@ -97,7 +92,7 @@ func (m machine) args() []string {
 		"-name", "rackless-" + s.Lab + "-" + s.Name,
 		"-nodefaults", "-no-user-config",
 	}
-	if !s.full() { // a full node keeps its identity on its disk across restarts
+	if !s.full() { // its disk keeps a full node's identity
 		a = append(a, "-no-reboot")
 	}
 	a = append(a, "-display", "none", "-m", strconv.FormatInt(s.Memory>>20, 10)+"M", "-smp", s.smp())
@@ -115,7 +110,7 @@ func (m machine) args() []string {
 		a = append(a, "-accel", "kvm", "-cpu", "host")
 	} else {
 		cpu := h.cpu
-		// Distributions' programs need more than qemu64: GROMACS needs SSE4.1, wheels of PyPI need AVX.
+		// GROMACS needs SSE4.1, wheels of PyPI need AVX.
 		if s.full() {
 			cpu = "max"
 		}
@@ -163,13 +158,13 @@ func (m machine) args() []string {
 				fmt.Sprintf("stream,id=n%d,server=off,addr.type=unix,addr.path=%s,reconnect-ms=1000", i,
 					vm.Escape(n.Socket)))
 		} else {
-			a = append(a, "-netdev", fmt.Sprintf("hubport,id=n%d,hubid=%d", i, i)) // for a template, not plugged in
+			a = append(a, "-netdev", fmt.Sprintf("hubport,id=n%d,hubid=%d", i, i)) // not plugged in
 		}
 		a = append(a, "-device", fmt.Sprintf("virtio-net-pci,netdev=n%d,mac=%s,host_mtu=%d,romfile=", i, n.MAC,
 			maxNICMTU))
 	}
 	if m.disk != "" {
-		// A node's writes need not survive a crash of the machine that it runs on.
+		// Writes need not survive a crash of the machine.
 		a = append(a, "-blockdev", "driver=qcow2,node-name=root,file.driver=file,file.filename="+vm.Escape(m.disk)+
 			",discard=unmap,file.discard=unmap,cache.no-flush=on", "-device", "virtio-blk-pci,drive=root")
 	}
@@ -182,13 +177,13 @@ func (m machine) args() []string {
 			vm.Escape(m.image.SeedPath()), "-device", "virtio-blk-pci,drive=seed")
 	}
 	if s.Adapters && s.NUMANodes > 0 {
-		// Last, because QEMU puts devices without a bus behind a new host bridge, which then refuses them.
+		// Last: QEMU puts devices without a bus behind a new host bridge, which then refuses them.
 		a = append(a, pciArgs(s)...)
 	}
 	return a
 }
 
-// smp returns the CPUs of a node. Linux warns about a package whose CPUs are in several NUMA nodes.
+// smp avoids Linux' warning about a package whose CPUs are in several NUMA nodes.
 func (s Spec) smp() string {
 	cpus := strconv.Itoa(s.CPUs)
 	switch {
@@ -200,62 +195,61 @@ func (s Spec) smp() string {
 	return cpus + ",sockets=" + cpus
 }
 
-// A Spec is the wanted state of a node.
+// A Spec is a wanted node.
 type Spec struct {
-	Lab  string // name of the lab, for process lists
+	Lab  string // for process lists
 	Name string // unique in the lab
-	// the node's own directory, for sockets and logs; short, because socket paths are limited to 107 bytes
+	// for sockets and logs; socket paths have at most 107 bytes
 	Dir    string
 	CPUs   int   // virtual CPUs
 	Memory int64 // bytes
 	NICs   []NIC
-	Image  *image.Image // for a full node; nil means the driver's
-	// Home is mounted by all nodes as /home, unless it is empty.
+	Image  *image.Image // nil means the driver's
+	// Home is /home of all nodes, unless empty.
 	Home Home
-	// Adapters makes the NICs ConnectX adapters, which need a QEMU with vfio-user.
+	// Adapters makes the NICs ConnectX. QEMU needs vfio-user.
 	Adapters bool
-	GPUs     []GPU // emulated ones of a node with adapters
-	// NUMANodes is the number of NUMA nodes that the guest of a node with adapters sees. With 0 it sees none, and
-	// clones share more memory with their template.
+	GPUs     []GPU // needs Adapters
+	// NUMANodes are seen by the guest of a node with adapters. With 0, clones share more memory with their template.
 	NUMANodes int
 
-	// Attached, if not nil, is called when the node's sockets accept connections, before its CPUs run.
+	// Attached, if set, is called when the sockets accept connections, before the CPUs run.
 	Attached func(ctx context.Context) error
-	// Restore is called in a clone with adapters before its CPUs run. It loads the adapters' states into their server
-	// from AdapterState files in the template's directory.
+	// Restore is called in a clone with adapters before its CPUs run. It loads AdapterState files of the template's
+	// directory into the server.
 	Restore func(ctx context.Context, template string) error
 }
 
-// A Home is a directory of this machine that guests can mount, without access outside it.
+// A Home can be mounted by guests, without access outside it.
 type Home struct {
 	Dir string
-	// Security is QEMU's security_model: the mapping of the guest's users, modes and special files to files on this
-	// machine, which all belong to the user that runs QEMU.
+	// Security is QEMU's security_model: it maps users, modes and special files of the guest to files that belong to
+	// the user of QEMU.
 	Security string
 }
 
-// A NIC is one network device of a node.
+// A NIC is of one node.
 type NIC struct {
 	MAC    string
-	Socket string // unix stream socket of its switch port
-	// Adapter is the socket of the server that emulates the NIC as a ConnectX; "" for a virtio NIC.
+	Socket string // of its switch port
+	// Adapter is the socket of the emulating server; "" for virtio.
 	Adapter string
 	Model   string // of the adapter
-	NUMA    int    // NUMA node of the adapter, if the node has any
+	NUMA    int    // if the node has any
 }
 
-// A Node is a started node.
+// A Node runs.
 type Node struct {
 	Name        string
 	Process     vm.Process
 	Accelerator string // "kvm" or "tcg"
-	Cloned      bool   // resumed from a template instead of booted
+	Cloned      bool   // instead of booted
 	ColdReason  string // why not cloned
 	Started     time.Time
-	Agent       string // unix socket of the guest agent
-	Console     string // unix socket of the serial console
+	Agent       string // unix socket
+	Console     string // unix socket, serial
 	Log         string // file with the console's output
 
-	// Setup is the connection to the guest's setup port. The caller uses it once and closes it; see guest.NewSetup.
+	// Setup is for one use by the caller, which closes it; see guest.NewSetup.
 	Setup net.Conn
 }

@@ -16,16 +16,16 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// A GPU is an emulated GPU of a node with adapters, and its place in the node's PCI tree.
+// A GPU is emulated, at a place in the PCI tree of a node with adapters.
 type GPU struct {
-	Socket string // of the server that emulates it
+	Socket string // of its server
 	Model  string
 	Memory int64       // bytes
-	NIC    int         // number of the node's NIC to which Path leads
-	Path   lab.GPUPath // node and sys only in a node with NUMA nodes
+	NIC    int         // the NIC to which Path leads
+	Path   lab.GPUPath // node and sys need NUMA nodes
 }
 
-// shapes returns the GPUs as a template has them, without the names of their sockets.
+// shapes drops the names of sockets, as in a template.
 func (s Spec) shapes() []GPU {
 	return lists.Map(s.GPUs, func(g GPU) GPU {
 		g.Socket = ""
@@ -33,7 +33,7 @@ func (s Spec) shapes() []GPU {
 	})
 }
 
-// PathOf returns the path between an adapter and a GPU of the node.
+// PathOf returns the path from adapter to GPU.
 func (s Spec) PathOf(nic, gpu int) lab.GPUPath {
 	g := s.GPUs[gpu]
 	switch {
@@ -57,29 +57,29 @@ func (s Spec) numaOf(g GPU) int {
 
 func gpuID(i int) string { return fmt.Sprintf("gpu%d", i) }
 
-// GPUState returns the name of a template's file with the state of a GPU, as saved by gpu.GPU.
+// GPUState names a template's file of a GPU, as saved by gpu.GPU.
 func GPUState(i int) string { return fmt.Sprintf("gpu%d", i) }
 
 func gpuInGuest(i int) string { return GPUState(i) + ".json" }
 
-// A pciTree makes the arguments of a node's ports and switches, and of the devices behind them.
+// A pciTree makes the arguments of ports, switches and the devices behind them.
 type pciTree struct {
 	spec    Spec
 	args    []string
 	chassis int
-	bridges [][]string // arguments of each host bridge apart from the chipset's, and of the devices behind it
-	buses   int        // numbers of buses that are in use, if there are such host bridges
+	bridges [][]string // each host bridge's, except for the chipset
+	buses   int        // in use, if there are such host bridges
 }
 
-// pciArgs returns the arguments of a node's adapters and GPUs. An adapter has its own root port. Its GPUs on path pix
-// are behind the same switch, on path pxb behind a second switch, and on path phb behind root ports of their own.
+// pciArgs gives each adapter a root port. Its GPUs on path pix are behind the same switch, on path pxb behind a second
+// switch, and on path phb behind root ports of their own.
 //
 // In a node with NUMA nodes each adapter has a host bridge in its NUMA node, and so has each GPU on path node or sys.
 func pciArgs(s Spec) []string {
 	t := pciTree{spec: s, chassis: len(s.NICs), buses: 1}
 	if s.NUMANodes > 0 {
 		t.numa()
-		slices.Reverse(t.bridges) // QEMU's tables name the last one first, and the kernel follows them
+		slices.Reverse(t.bridges) // QEMU's tables, and so the kernel, begin with the last
 		return slices.Concat(t.bridges...)
 	}
 	for i := range s.NICs {
@@ -117,14 +117,14 @@ func (t *pciTree) numa() {
 	}
 }
 
-// alone adds a GPU with a host bridge of its own.
+// alone gives a GPU its own host bridge.
 func (t *pciTree) alone(g int) {
 	t.rooted(g, t.bridge(t.spec.numaOf(t.spec.GPUs[g])))
 	t.done()
 }
 
-// bridge adds a host bridge in a NUMA node and returns its name. The firmware gives the buses behind it the next
-// numbers, which must not reach that of the next host bridge.
+// bridge returns the name of a new host bridge in a NUMA node. The firmware gives the buses behind it the next numbers,
+// which must not reach that of the next host bridge.
 func (t *pciTree) bridge(numa int) string {
 	id := fmt.Sprintf("hb%d", len(t.bridges))
 	t.add("pxb-pcie,id=%s,bus=pcie.0,bus_nr=%d,numa_node=%d", id, t.buses, numa)
@@ -132,10 +132,9 @@ func (t *pciTree) bridge(numa int) string {
 	return id
 }
 
-// done ends the arguments of a host bridge.
 func (t *pciTree) done() { t.bridges, t.args = append(t.bridges, t.args), nil }
 
-// nic adds an adapter and the GPUs that share a switch with it, behind a host bridge, or the chipset's for "".
+// nic also adds the GPUs that share a switch with an adapter. bridge "" is the chipset's.
 func (t *pciTree) nic(i int, bridge string) {
 	n := t.spec.NICs[i]
 	near, far := t.gpus(i, lab.GPUPathPIX), t.gpus(i, lab.GPUPathPXB)
@@ -162,7 +161,7 @@ func (t *pciTree) nic(i int, bridge string) {
 	}
 }
 
-// rooted adds a GPU with a root port of its own.
+// rooted gives a GPU its own root port.
 func (t *pciTree) rooted(g int, bridge string) {
 	t.chassis++
 	root := fmt.Sprintf("gp%d", g)
@@ -171,7 +170,7 @@ func (t *pciTree) rooted(g int, bridge string) {
 	t.gpu(g, root)
 }
 
-// onBus returns the option that puts a root port behind a host bridge, or "" for the chipset's.
+// onBus returns "" for the chipset's.
 func onBus(bridge string) string {
 	if bridge == "" {
 		return ""
@@ -200,7 +199,7 @@ func (t *pciTree) gpu(g int, bus string) {
 	t.device(vm.VFIOUser{ID: gpuID(g), Bus: bus, Socket: t.spec.GPUs[g].Socket})
 }
 
-// below adds a downstream port of a switch and returns its name.
+// below returns the name of a new downstream port.
 func (t *pciTree) below(upstream string) string {
 	t.chassis++
 	id := fmt.Sprintf("dn%d", t.chassis)
@@ -210,14 +209,14 @@ func (t *pciTree) below(upstream string) string {
 	return id
 }
 
-// room returns the options of a root port with address space for the memory of GPUs and for some bytes more.
+// room reserves address space for GPUs and for more bytes.
 func (t *pciTree) room(more int64, gpus []int) string {
 	all := more + lists.Sum(gpus, func(g int) int64 { return t.spec.GPUs[g].Memory + 1<<20 })
 	return fmt.Sprintf("hotplug=off,power_controller_present=off,pref64-reserve=%d",
 		uint64(1)<<bits.Len64(uint64(all-1)))
 }
 
-// templateGPUs are a template's GPUs, emulated by this process while the template is made.
+// templateGPUs are emulated by this process while the template is made.
 type templateGPUs []*gpu.GPU
 
 func (all *templateGPUs) serve(dir string, gpus []GPU) ([]GPU, error) {
@@ -234,7 +233,6 @@ func (all *templateGPUs) serve(dir string, gpus []GPU) ([]GPU, error) {
 	return served, nil
 }
 
-// vram finds memory of the guest's GPUs by its address.
 func (all *templateGPUs) vram(addr, size uint64) []byte { return gpu.VRAM(*all, addr, size) }
 
 func (all *templateGPUs) save(ctx context.Context, dir string, q *qapi.Conn) error {

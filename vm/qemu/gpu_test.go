@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/lab"
 )
 
-// A tree is the PCI tree of arguments: the bus above each device, by its id, or by its socket for one of vfio-user.
+// A tree has the bus above each device, by its id, or by its socket for vfio-user.
 type tree struct {
 	above, kind map[string]string
 	numa, nr    map[string]int // of host bridges
@@ -55,7 +55,7 @@ func treeOf(t *testing.T, args []string) tree {
 	return out
 }
 
-// way returns the buses above a device, and the host bridge.
+// way ends at the host bridge.
 func (o tree) way(id string) (buses []string, bridge string) {
 	for bus := o.above[id]; ; bus = o.above[bus] {
 		if bus == "pcie.0" || o.kind[bus] == "pxb-pcie" {
@@ -65,7 +65,7 @@ func (o tree) way(id string) (buses []string, bridge string) {
 	}
 }
 
-// path returns the path between two devices, by the rules of nvidia-smi.
+// path follows nvidia-smi's rules.
 func (o tree) path(a, b string) lab.GPUPath {
 	x, p := o.way(a)
 	y, q := o.way(b)
@@ -85,8 +85,7 @@ func (o tree) path(a, b string) lab.GPUPath {
 	return lab.GPUPathSYS
 }
 
-// Each path of a GPU is a place in the PCI tree: behind the switch of its NIC, behind a second switch, or behind a root
-// port of its own. An adapter without a GPU beside it keeps its own root port.
+// An adapter without a GPU beside it keeps its own root port.
 func TestPlacesOfGPUs(t *testing.T) {
 	s := Spec{Adapters: true, NICs: []NIC{{Adapter: "/a"}, {Adapter: "/b"}}}
 	for _, path := range []lab.GPUPath{lab.GPUPathPIX, lab.GPUPathPXB, lab.GPUPathPHB} {
@@ -106,7 +105,7 @@ func TestPlacesOfGPUs(t *testing.T) {
 	}
 }
 
-// numaSpec has two NICs in each of two NUMA nodes, and GPUs on all paths.
+// numaSpec has two NICs per NUMA node, and GPUs on all paths.
 func numaSpec() Spec {
 	s := Spec{Adapters: true, NUMANodes: 2, CPUs: 4, Memory: 1 << 30}
 	for i := range 4 {
@@ -121,8 +120,8 @@ func numaSpec() Spec {
 	return s
 }
 
-// A node with NUMA nodes has host bridges in them. PathOf knows the paths of the tree. The numbers of buses do not
-// overlap, and follow the order in which the kernel finds the host bridges, which is that of the devices' numbers.
+// PathOf knows the tree. Bus numbers do not overlap, and follow the order in which the kernel finds the host bridges,
+// which is that of the devices' numbers.
 func TestPlacesInNUMANodes(t *testing.T) {
 	s := numaSpec()
 	tree := treeOf(t, pciArgs(s))
@@ -169,7 +168,7 @@ func TestPlacesInNUMANodes(t *testing.T) {
 	}
 }
 
-// The memory of a node is divided between its NUMA nodes in whole MiB, and all of it is shared.
+// In whole MiB, all shared.
 func TestMemoryOfNUMANodes(t *testing.T) {
 	for _, tt := range []struct {
 		cpus, nodes int

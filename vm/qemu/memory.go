@@ -14,27 +14,25 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// The memory of a node with adapters is shared with their server, so a clone needs a copy of its template's. But
-// adapters have no use for most of it: the kernel itself and the image's files. So the memory is divided into blocks,
-// and blocks that contain nothing else are mapped from the template, copied on write. If an adapter accesses such a
-// block anyway, its server asks QEMU for the contents (see vfiouser.Memory).
+// The memory of a node with adapters is shared with their server, so a clone needs a copy. But adapters have no use for
+// the kernel itself and the image's files: blocks with nothing else are mapped from the template, copied on write. If
+// an adapter accesses one anyway, its server asks QEMU (see vfiouser.Memory).
 //
-// QEMU only supports memory in several files as NUMA nodes. The guest's kernel is told to ignore them, unless the node
-// has NUMA nodes: then each is one block, and all of its memory is copied.
+// QEMU supports memory in several files only as NUMA nodes, which the kernel is told to ignore. If the node has NUMA
+// nodes, each is one block, and all memory is copied.
 
-// A block is a part of a node's memory.
 type block struct {
 	Bytes int64 `json:"bytes"`
-	// Shared means shared with the adapters' server instead of copied on write.
+	// Shared is with the adapters' server, instead of copied on write.
 	Shared bool `json:"shared"`
 
 	path string // path of its file
 }
 
-// args returns the arguments of the block with number i, and of the NUMA node with these CPUs.
+// args are of block i, and of the NUMA node with these CPUs.
 func (b block) args(i int, cpus string) []string {
 	object := vm.MemoryFile(fmt.Sprintf("ram%d", i), b.Bytes, b.path, b.Shared)
-	if !b.Shared { // the server recognizes unshared memory by its read-only file
+	if !b.Shared { // tells the server that memory is unshared
 		object += ",readonly=on,rom=off"
 	}
 	node := fmt.Sprintf("node,nodeid=%d,memdev=ram%d", i, i)
@@ -44,8 +42,7 @@ func (b block) args(i int, cpus string) []string {
 	return []string{"-object", object, "-numa", node}
 }
 
-// nodeCPUs returns the CPUs of a NUMA node as a range, or "" if it has none. The first node has all CPUs, unless the
-// guest sees several nodes.
+// nodeCPUs returns a range, or "". The first node has all CPUs, unless the guest sees several nodes.
 func (s Spec) nodeCPUs(node int) string {
 	nodes := max(s.NUMANodes, 1)
 	if node >= nodes {
@@ -58,7 +55,7 @@ func (s Spec) nodeCPUs(node int) string {
 	return fmt.Sprintf("%d-%d", first(node), first(node+1)-1)
 }
 
-// numaBlocks divides a memory equally into one block per NUMA node, in whole MiB.
+// numaBlocks divides equally, in whole MiB.
 func numaBlocks(memory int64, nodes int) []block {
 	all := make([]block, nodes)
 	for i := range all {
@@ -71,12 +68,12 @@ func numaBlocks(memory int64, nodes int) []block {
 
 const mib = 1 << 20
 
-// blocksFormat is increased to remake templates with a different division into blocks.
+// blocksFormat is increased to remake templates with a different division.
 const blocksFormat = 2
 
-// blocks divides a memory, with small blocks at the expected places of the kernel and the image's files. The kernel
-// is at 16 MiB, with some 50 MiB of code, constants, data and zeros. QEMU puts the packed image at the end; its files
-// are unpacked below it and below the kernel's page table, downwards. A wrong guess only costs memory.
+// blocks makes small blocks at the expected places of the kernel and files. The kernel is at 16 MiB, with some 50 MiB.
+// QEMU puts the packed image at the end; its files are unpacked below it and below the kernel's page table, downwards.
+// A wrong guess only costs memory.
 func blocks(memory, image int64) []block {
 	var all []block
 	at := int64(0)
@@ -90,7 +87,7 @@ func blocks(memory, image int64) []block {
 	const kernel, kernelEnd = 16 * mib, 68 * mib
 	end := (memory - image - memory/64 - 8*mib) / (4 * mib) * (4 * mib)
 	files := max(end-image/(4*mib)*(4*mib), kernelEnd)
-	if memory > 2<<30 || end <= files { // for the guest, memory above 2 GiB is not contiguous with the rest
+	if memory > 2<<30 || end <= files { // not contiguous for the guest above 2 GiB
 		to(memory, memory)
 		return all
 	}
@@ -102,7 +99,7 @@ func blocks(memory, image int64) []block {
 	return all
 }
 
-// Page flags in /proc/kpageflags (Linux, include/uapi/linux/kernel-page-flags.h and fs/proc/page.c).
+// Flags in /proc/kpageflags (Linux, include/uapi/linux/kernel-page-flags.h and fs/proc/page.c).
 const (
 	pageUnevictable = 1 << 18 // of a file in memory
 	pageNone        = 1 << 20
@@ -110,8 +107,8 @@ const (
 	pageFree        = 1 << 10
 )
 
-// keepCold marks blocks as copied on write if they contain only the kernel and files, except for a few pages of file
-// tables, and none of the places.
+// keepCold marks blocks of only kernel and files, with few pages of file tables and none of the places, as copied on
+// write.
 func keepCold(all []block, flags []uint64, places [][]int64) {
 	const page = 4096
 	at := int64(0)
@@ -131,7 +128,7 @@ func keepCold(all []block, flags []uint64, places [][]int64) {
 				hot++
 			}
 		}
-		const tables = 50 // one page in so many may belong to a table
+		const tables = 50 // one page in so many
 		named := slices.ContainsFunc(places, func(p []int64) bool {
 			return slices.ContainsFunc(p, func(a int64) bool { return a >= from && a < end })
 		})
@@ -139,7 +136,7 @@ func keepCold(all []block, flags []uint64, places [][]int64) {
 	}
 }
 
-// pageFlags returns the flags of the guest's pages. memory is the start address of its memory.
+// pageFlags needs the start address of the guest's memory.
 func pageFlags(ctx context.Context, a *guest.Agent, memory int64) ([]uint64, error) {
 	out, err := a.Output(ctx, "tail", "-c", fmt.Sprintf("+%d", memory/4096*8+1), "/proc/kpageflags")
 	if err != nil {
@@ -147,17 +144,17 @@ func pageFlags(ctx context.Context, a *guest.Agent, memory int64) ([]uint64, err
 	}
 	flags := make([]uint64, len(out)/8)
 	for i := range flags {
-		flags[i] = binary.LittleEndian.Uint64(out[8*i:]) // in the guest CPU's byte order
+		flags[i] = binary.LittleEndian.Uint64(out[8*i:]) // the guest CPU's byte order
 	}
 	return flags, nil
 }
 
-// fileBlocks is the template's file that lists its blocks; their contents are in separate files.
+// fileBlocks lists a template's blocks.
 const fileBlocks = "memory.json"
 
 func blockFile(i int) string { return fmt.Sprintf("%s%d", fileRAM, i) }
 
-// readBlocks opens a template's memory for a clone. It returns the blocks, and copies of the files of shared blocks.
+// readBlocks returns a template's blocks, and copies of the files of shared ones.
 func readBlocks(dir string, sockets vm.Sockets) (all []block, files []*os.File, err error) {
 	if err := atomicfile.ReadJSON(filepath.Join(dir, fileBlocks), &all); err != nil {
 		return nil, nil, fmt.Errorf("memory of the template: %w", err)
@@ -176,7 +173,7 @@ func readBlocks(dir string, sockets vm.Sockets) (all []block, files []*os.File, 
 	return all, files, nil
 }
 
-// emptyBlocks returns the memory of a node that boots.
+// emptyBlocks is the memory of a node that boots.
 func emptyBlocks(s Spec) ([]block, []*os.File, error) {
 	all := numaBlocks(s.Memory, max(s.NUMANodes, 1))
 	var files []*os.File
@@ -197,7 +194,7 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// writeName writes to the shared blocks, at an address of the whole memory.
+// writeName takes an address of the whole memory, and writes only to shared blocks.
 func writeName(all []block, files []*os.File, name []byte, at int64) error {
 	for _, b := range all {
 		if at < b.Bytes {

@@ -40,7 +40,7 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// Only blocks of the kernel and of files are mapped from the template, because adapters access all others.
+// Adapters access all other blocks.
 func TestColdBlocks(t *testing.T) {
 	const page = 4096
 	kinds := map[byte]uint64{'.': pageFree, 'k': 0, 'R': pageReserved, 'F': pageUnevictable, '-': pageNone}
@@ -49,10 +49,10 @@ func TestColdBlocks(t *testing.T) {
 		strings.Repeat("F", 99) + "-":                     false,
 		strings.Repeat("F", 98) + "kk":                    false, // file tables
 		strings.Repeat("F", 97) + "kkk":                   true,
-		strings.Repeat("R", 99) + ".":                     true, // a free page may be allocated
+		strings.Repeat("R", 99) + ".":                     true, // may be allocated
 		strings.Repeat("k", 100):                          true,
 		strings.Repeat("R", 50) + strings.Repeat("F", 50): false,
-		strings.Repeat("R", 99):                           true, // flags are missing for some pages
+		strings.Repeat("R", 99):                           true,
 	} {
 		flags := make([]uint64, 100, 200) // flags of an earlier block
 		for i := range len(pages) {

@@ -1,8 +1,8 @@
 // Package qemu starts the nodes of a lab as QEMU processes, without a daemon and without privileges.
 //
-// Nodes are cloned. One machine of each shape (image, accelerator, memory, CPUs, NICs) is booted once, stopped and
-// kept on disk as a template; every node is a copy-on-write copy of its memory and continues from there. If that is
-// impossible the node is booted, and Node.ColdReason says why.
+// Nodes are cloned: one machine of each shape (image, accelerator, memory, CPUs, NICs) is booted once and kept as a
+// template, of whose memory each node is a copy on write. If that is impossible the node is booted, and Node.ColdReason
+// says why.
 package qemu
 
 import (
@@ -28,23 +28,22 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// A Driver makes nodes. Set the exported fields before the first use and do not change them. Its methods may be
-// called concurrently for different nodes.
+// A Driver makes nodes, several concurrently. Do not change its exported fields after the first use.
 type Driver struct {
 	Binary  string   // the emulator, e.g. "/usr/bin/qemu-system-x86_64"
-	Version string   // its version, as returned by vm.Find
+	Version string   // as of vm.Find
 	Lead    []string // its first arguments, see vm.Emulator
-	Accel   string   // "kvm" or "tcg", as found by ProbeKVM or given by the user
+	Accel   string   // "kvm" or "tcg", by ProbeKVM or the user
 	Image   *image.Image
 	Cache   string // directory of the templates
-	Cold    bool   // boot every node, for comparison and for tests
+	Cold    bool   // boot every node, for comparison
 
-	bootLimit time.Duration // 0 means the constant bootLimit; tests shorten it
-	moreArgs  string        // for templates' kernels; set by tests
+	bootLimit time.Duration // for tests; 0 means the constant
+	moreArgs  string        // for templates' kernels, by tests
 
 	mu        sync.Mutex
 	templates map[string]*vm.Template // by key, opened by Prepare
-	reason    map[string]string       // by key: why there is no template
+	reason    map[string]string       // why there is no template
 }
 
 func (d *Driver) vm(m machine) vm.Machine {
@@ -55,10 +54,10 @@ func (d *Driver) vm(m machine) vm.Machine {
 
 func (d *Driver) image(s Spec) *image.Image { return cmp.Or(s.Image, d.Image) }
 
-// trustTSC reports whether templates' kernels are told not to doubt their TSC; see vm.TrustTSC.
+// trustTSC is about templates' kernels; see vm.TrustTSC.
 func (d *Driver) trustTSC() bool { return d.Image.Arch() == "amd64" && vm.TrustTSC(d.Accel) }
 
-// templateKey returns the key of the template for a shape: a hash of everything that the guest can see.
+// templateKey hashes everything that the guest can see.
 func (d *Driver) templateKey(s Spec) string {
 	nics := lists.Map(s.NICs, func(n NIC) NIC { return NIC{NUMA: n.NUMA} })
 	m := machine{spec: Spec{CPUs: s.CPUs, Memory: s.Memory, NICs: nics, Adapters: s.Adapters, GPUs: s.shapes(),
@@ -72,7 +71,7 @@ func (d *Driver) templateKey(s Spec) string {
 	}
 	parts := append(m.args(), img.Key, img.KernelArgs(), d.Version, fmt.Sprint(d.trustTSC()))
 	if img.IsFull() {
-		// The template's disk is an overlay of this very file; another build of the same recipe has other blocks.
+		// The template's disk is an overlay of this build; another has other blocks.
 		parts = append(parts, img.DiskSum())
 	}
 	for _, n := range s.NICs {
@@ -86,9 +85,8 @@ func (d *Driver) templateKey(s Spec) string {
 	return vm.Key(parts...)
 }
 
-// Prepare opens the template for the shape of s, so that Start is fast. It makes the template if it is missing or
-// damaged, and reports its steps to progress. If that is impossible it returns no error; nodes are then booted and
-// say why.
+// Prepare opens the template for s, so that Start is fast, or makes it if it is missing or damaged. If that is
+// impossible it returns no error; nodes are then booted and say why.
 func (d *Driver) Prepare(ctx context.Context, s Spec, progress func(string)) error {
 	key := d.templateKey(s)
 	d.mu.Lock()
@@ -119,10 +117,10 @@ func (d *Driver) Prepare(ctx context.Context, s Spec, progress func(string)) err
 	return nil
 }
 
-// clockAttempts limits the boots of a template until its kernel measures its TSC well.
+// clockAttempts are boots until the kernel measures its TSC well.
 const clockAttempts = 3
 
-// makeTemplate boots the template, again if its kernel could not measure its clock.
+// makeTemplate boots again if the kernel could not measure its clock.
 func (d *Driver) makeTemplate(ctx context.Context, c vm.Cache, key string, s Spec) (*vm.Template, error) {
 	c.Note("boot the template (%d CPU, %d MiB, %s)", s.CPUs, s.Memory>>20, d.Accel)
 	if d.trustTSC() && !d.image(s).BootsItself() { // its kernel accepts no arguments
@@ -138,17 +136,14 @@ func (d *Driver) makeTemplate(ctx context.Context, c vm.Cache, key string, s Spe
 	return d.bootTemplate(ctx, c, key, s, false)
 }
 
-// bootLimit limits the boot of a template or a cold node until its agent answers. Normally it takes 4 s under TCG on
-// an idle core, or 20 s for a full node. A user's image starts more programs, and took 20 minutes beside 35 busy
-// processes.
+// bootLimit is until the agent answers: normally 4 s under TCG on an idle core, or 20 s for a full node. A user's image
+// starts more programs, and took 20 minutes beside 35 busy processes.
 const bootLimit, fullBootLimit = 180 * time.Second, 30 * time.Minute
 
-// systemStarted waits until systemd and udev have nothing left to do, and syncs the template's disk. It ignores
-// failed units, which are a matter of the image.
+// systemStarted waits for systemd and udev, and syncs the disk. Failed units are a matter of the image.
 const systemStarted = "systemctl is-system-running --wait >/dev/null; udevadm settle --timeout=600; sync"
 
-// bootTemplate makes a template of the shape. With trustTSC its kernel does not doubt its TSC; the error is
-// vm.ErrClock if it should have.
+// bootTemplate returns vm.ErrClock if the kernel, told not to doubt its TSC, should have.
 func (d *Driver) bootTemplate(ctx context.Context, c vm.Cache, key string, s Spec,
 	trustTSC bool) (*vm.Template, error) {
 	shape := Spec{Lab: "template", Name: key, CPUs: s.CPUs, Memory: s.Memory, Adapters: s.Adapters, GPUs: s.shapes(),
@@ -184,7 +179,7 @@ func (d *Driver) bootTemplate(ctx context.Context, c vm.Cache, key string, s Spe
 	return c.Make(ctx, t, b)
 }
 
-// templateHome returns the empty home of a template's machine, in place of the /home of its clones.
+// templateHome is empty, in place of the clones' /home.
 func templateHome(dir string) Home { return Home{Dir: filepath.Join(dir, "home"), Security: "none"} }
 
 func withDisk(b *vm.Boot, m *machine, home bool) {
@@ -207,7 +202,7 @@ func withDisk(b *vm.Boot, m *machine, home bool) {
 
 func (d *Driver) withAdapters(b *vm.Boot, m *machine, a *templateAdapters) error {
 	a.blocks = numaBlocks(m.spec.Memory, max(m.spec.NUMANodes, 1))
-	if m.spec.NUMANodes == 0 && !m.image.BootsItself() { // a user's kernel cannot be told to ignore NUMA nodes
+	if m.spec.NUMANodes == 0 && !m.image.BootsItself() { // a user's kernel cannot be told
 		initramfs, err := os.Stat(m.image.InitramfsPath())
 		if err != nil {
 			return err
@@ -247,20 +242,20 @@ func (d *Driver) withAdapters(b *vm.Boot, m *machine, a *templateAdapters) error
 
 const fileRAM = "ram"
 
-// fileDisk is the disk in the directory of a full node or its template.
+// fileDisk is of a full node or its template.
 const fileDisk = "disk.qcow2"
 
-// clearMemory fills the guest's free memory with zeros, because leftovers of its boot would be copied to each clone.
-// It spares 16 MiB and a thirty-second of the memory, so that no program is killed for lack of memory. The built-in
-// image's root is unlimited memory; a full node's is a disk.
+// clearMemory fills free memory with zeros, because leftovers of the boot would be copied to each clone. It spares 16
+// MiB and a thirty-second, so that no program is killed. The built-in image's root is unlimited memory; a full node's
+// is a disk.
 //
 //go:embed clear_memory.sh
 var clearMemory string
 
-// loginLimit is the time after a user's system is up when it is clear that it did not run its seed.
+// loginLimit is for a user's system that is up to run its seed.
 const loginLimit = 2 * time.Minute
 
-// giveUp returns a context that ends loginLimit after a login prompt appeared on the console.
+// giveUp ends loginLimit after a login prompt on the console.
 func giveUp(ctx context.Context, console string) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -279,8 +274,8 @@ func giveUp(ctx context.Context, console string) (context.Context, context.Cance
 	return ctx, func() { cancel(nil) }
 }
 
-// settle waits until the guest's agent answers, its setup programs wait for input, and its clock is right if it
-// trusts the TSC. Then it calls last, if not nil.
+// settle waits until the agent answers, setup programs wait for input, and the clock is right if the guest trusts the
+// TSC. Then it calls last, if set.
 func settle(ctx context.Context, dir string, m machine,
 	last func(context.Context, *guest.Agent) error) (release func(), err error) {
 	nc, err := net.Dial("unix", filepath.Join(dir, socketSetup))
@@ -317,8 +312,7 @@ func settle(ctx context.Context, dir string, m machine,
 	return release, err
 }
 
-// Start makes a node run, from the template that Prepare opened for its shape or else by booting. It returns when the
-// CPUs run; the agent answers soon after.
+// Start clones the template that Prepare opened, or boots. It returns when the CPUs run; the agent answers soon after.
 func (d *Driver) Start(ctx context.Context, s Spec) (*Node, error) {
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return nil, err
@@ -336,7 +330,7 @@ func (d *Driver) Start(ctx context.Context, s Spec) (*Node, error) {
 		m.image, reason = d.image(s), cmp.Or(reason, "no template was prepared")
 	}
 	if s.full() {
-		// A clone needs its kernel for a restart.
+		// For a clone's restart.
 		m.image, m.disk = s.Image, filepath.Join(s.Dir, fileDisk)
 		if err := vm.MakeOverlay(ctx, m.disk, below, 0); err != nil {
 			return nil, err
@@ -356,8 +350,7 @@ func (d *Driver) Start(ctx context.Context, s Spec) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Before the machine runs, so that its guest never finds the port closed; the connection waits in the socket's
-	// queue.
+	// So that the guest never finds the port closed; the connection waits in the socket's queue.
 	setup, err := net.Dial("unix", filepath.Join(s.Dir, socketSetup))
 	if err == nil && s.Attached != nil {
 		err = s.Attached(ctx)
@@ -366,7 +359,7 @@ func (d *Driver) Start(ctx context.Context, s Spec) (*Node, error) {
 		err = c.Resume(ctx)
 	}
 	if err != nil {
-		err = c.Explain(ctx, err) // QEMU may have ended before any connection
+		err = c.Explain(ctx, err) // QEMU may have ended
 		c.Kill()
 		if setup != nil {
 			setup.Close()
@@ -384,8 +377,8 @@ func (d *Driver) Start(ctx context.Context, s Spec) (*Node, error) {
 	return n, nil
 }
 
-// shareMemory gives a node with adapters memory that their server can map. It returns the files, and a function that
-// restores a clone's adapters after QEMU has loaded the template's state.
+// shareMemory returns memory files for the adapters' server, and a function that restores a clone's adapters after QEMU
+// has loaded the template's state.
 func (d *Driver) shareMemory(m *machine, t *vm.Template) (files []*os.File, _ func(context.Context) error, err error) {
 	s := m.spec
 	m.ram = ""
@@ -424,17 +417,16 @@ func (d *Driver) shareMemory(m *machine, t *vm.Template) (files []*os.File, _ fu
 	}, nil
 }
 
-// probeLimit limits the trial boot under KVM. A working one takes about a second to its agent, a broken one never
-// ends.
+// probeLimit is for KVM: a working one takes about a second to its agent, a broken one never ends.
 const probeLimit = 8 * time.Second
 
-// ProbeKVM finds out whether the image boots under KVM here, and why not; see [vm.Probe]. The result is cached in
-// cache until the next boot of this machine.
+// ProbeKVM finds out whether the image boots under KVM; see [vm.Probe]. cache keeps the result until this machine's
+// next boot.
 func (d *Driver) ProbeKVM(ctx context.Context, cache string) (usable bool, reason string, err error) {
 	return d.kvmProbe().KVM(ctx, cache)
 }
 
-// KnownKVM returns the result of ProbeKVM without a boot, if it is known.
+// KnownKVM returns a result of ProbeKVM without a boot.
 func (d *Driver) KnownKVM(cache string) (usable bool, reason string, known bool) {
 	return d.kvmProbe().Known(cache)
 }

@@ -21,8 +21,7 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// TestMain lets the test binary be a second rackless that prepares the same template; see
-// TestTwoProcessesWaitForEachOther.
+// TestMain lets the test binary be another rackless; see TestTwoProcessesWaitForEachOther.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 5 && os.Args[1] == "prepare" {
 		d := &Driver{Binary: os.Args[2], Version: "0", Accel: "tcg", Image: &image.Image{Dir: os.Args[3],
@@ -36,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// limited ends a hanging test; the limit is far above the usual time, because the machine may be busy.
+// limited ends a hanging test.
 func limited(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 30*time.Minute, errors.New("the test's own limit"))
@@ -44,7 +43,6 @@ func limited(t *testing.T) context.Context {
 	return ctx
 }
 
-// shortDir returns a directory with a short path, for sockets.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rlq")
@@ -60,7 +58,6 @@ func shape(dir string) Spec {
 		NICs: []NIC{{MAC: "52:54:00:00:00:07"}}}
 }
 
-// findQEMU returns the emulator. Without one it skips the test, or fails it if tests must be complete.
 func findQEMU(t *testing.T) (path, version string) {
 	t.Helper()
 	path, version, err := vm.Find()
@@ -147,7 +144,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// The template's key covers exactly the properties visible to the guest; otherwise a lab would need its own template.
+// A key with more than the guest sees would give each lab its own template.
 func TestTemplateKey(t *testing.T) {
 	d := func() *Driver { return &Driver{Version: "10.0.2", Accel: "tcg", Image: &image.Image{Key: "k"}} }
 	base := d().templateKey(shape("/r"))
@@ -226,7 +223,7 @@ func TestStartNamesWhatQEMUSaid(t *testing.T) {
 	}
 }
 
-// brokenImage returns an image whose kernel is a valid ELF file that loops forever, or is not a kernel at all.
+// brokenImage's kernel loops forever, or is none.
 func brokenImage(t *testing.T, kernel []byte) *image.Image {
 	t.Helper()
 	dir := shortDir(t)
@@ -238,7 +235,7 @@ func brokenImage(t *testing.T, kernel []byte) *image.Image {
 	return &image.Image{Key: "broken", Dir: dir, Kernel: "vmlinux", Initramfs: "initramfs.cpio"}
 }
 
-// haltingKernel returns the smallest kernel that QEMU starts by its PVH note; it jumps to itself.
+// haltingKernel is the smallest that QEMU starts by its PVH note.
 func haltingKernel() []byte {
 	le := binary.LittleEndian
 	const base, code = 0x100000, 0x200
@@ -259,7 +256,7 @@ func haltingKernel() []byte {
 	}
 	put(52, 1, code, base, base, 16, 16, 5, 4) // PT_LOAD
 	put(84, 4, 0x100, 0, 0, 20, 20, 4, 4)      // PT_NOTE
-	put(0x100, 4, 4, 18)                       // XEN_ELFNOTE_PHYS32_ENTRY, see QEMU's docs/specs on PVH
+	put(0x100, 4, 4, 18)                       // XEN_ELFNOTE_PHYS32_ENTRY (QEMU's docs/specs)
 	copy(b[0x10c:], "Xen\x00")
 	put(0x110, base)
 	copy(b[code:], "\xeb\xfe") // jmp .
@@ -347,8 +344,7 @@ func TestNodeThatCannotBoot(t *testing.T) {
 	})
 }
 
-// The first process makes the template while the other waits. A fake emulator fails and counts, because a real
-// template takes seconds and makes no difference for the lock.
+// One waits for the other's template. A fake emulator fails and counts; a real template takes seconds.
 func TestTwoProcessesWaitForEachOther(t *testing.T) {
 	dir := shortDir(t)
 	log := filepath.Join(dir, "log")

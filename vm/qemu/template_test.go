@@ -22,8 +22,7 @@ import (
 
 const clocksource = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 
-// realImage returns the built-in image from the user's cache, built if necessary, because nothing smaller has the
-// agent.
+// realImage is the built-in one: nothing smaller has the agent.
 func realImage(t *testing.T) *image.Image {
 	t.Helper()
 	cache := os.Getenv("RACKLESS_CACHE")
@@ -44,8 +43,8 @@ func realImage(t *testing.T) *image.Image {
 	return img
 }
 
-// The whole test uses one template, because booting takes seconds: two processes request it at once in place of a
-// damaged one, and nodes are cloned from it.
+// One template for all, because booting takes seconds: two processes request it in place of a damaged one, and nodes
+// are cloned.
 func TestTemplate(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a machine")
@@ -57,7 +56,7 @@ func TestTemplate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Same settings as in the other processes, so that the key is equal.
+	// For an equal key.
 	open := func() *Driver {
 		return &Driver{Binary: bin, Version: "0", Accel: "tcg", Cache: cache,
 			Image: &image.Image{Dir: img.Dir, Kernel: "vmlinux", Initramfs: "initramfs.cpio"}}
@@ -88,7 +87,6 @@ func TestTemplate(t *testing.T) {
 	const made = "the cached template is damaged (state is not what was written): making it again\n" +
 		"boot the template (1 CPU, 256 MiB, tcg)\n"
 	if got := strings.Join(said, ""); strings.Count(got, made) != 1 || strings.Count(got, "damaged") != 1 {
-		// more often if its clock must be measured again
 		t.Fatalf("two processes said %q, want %q once", got, made)
 	}
 	if all, err := (vm.Cache{Dir: cache}).List(); err != nil || len(all) != 1 || all[0].Damaged != nil {
@@ -112,7 +110,7 @@ func TestTemplate(t *testing.T) {
 			}
 			t.Cleanup(func() {
 				n.Setup.Close()
-				if err := n.Process.Kill(context.Background()); err != nil { // the test's own context has ended
+				if err := n.Process.Kill(context.Background()); err != nil {
 					t.Error(err)
 				}
 			})
@@ -137,7 +135,7 @@ func TestTemplate(t *testing.T) {
 				bytes.Contains(r.Stdout, []byte("seen")) {
 				t.Errorf("got %q %q, %v", r.Stdout, r.Stderr, err)
 			}
-			// The ACPI timer is so slow under TCG that perftest refuses to measure with it.
+			// perftest refuses to measure with the ACPI timer, which is slow under TCG.
 			r, err = a.Run(limited(t), guest.Command{Argv: []string{"cat", clocksource}})
 			if got := strings.TrimSpace(string(r.Stdout)); err != nil || vm.TrustTSC(d.Accel) && got != "tsc" {
 				t.Errorf("the clone's clock is %q, %v, want the TSC", got, err)
@@ -149,7 +147,7 @@ func TestTemplate(t *testing.T) {
 		if !vm.TrustTSC(d.Accel) {
 			t.Skip("the TSC of this machine is not steady")
 		}
-		// Used as the first measurement (Linux, arch/x86/kernel/tsc.c); the second is then too far from it.
+		// A first measurement (Linux, arch/x86/kernel/tsc.c) too far from the second.
 		bad := &Driver{Binary: bin, Version: version, Accel: "tcg", Image: img, Cache: shortDir(t),
 			moreArgs: " tsc_early_khz=544000"}
 		if _, err := bad.bootTemplate(limited(t), vm.Cache{Dir: bad.Cache}, "key", shape(""),
@@ -222,7 +220,7 @@ func rewrite(t *testing.T, path string, change func([]byte) []byte) {
 	}
 }
 
-// spoil writes a template whose state does not match its manifest.
+// spoil's template has a state that does not match its manifest.
 func spoil(t *testing.T, dir, key string) {
 	t.Helper()
 	manifest, err := json.Marshal(vm.Template{Format: 4, Key: key, StateSHA256: "00"})

@@ -1,9 +1,5 @@
 // Package vsphere reads the hosts of a vCenter or of a single ESXi host, and changes virtual machines and hosts there
-// according to a plan. Each change and its undoing is a step of package change, with its journal, so losing the
-// connection in the middle of a change is like a kill.
-//
-// The table settings says how each setting of a virtual machine is read and written. Diff, change and rollback all
-// use it.
+// according to a plan, in steps of package change. Losing the connection is like a kill.
 //
 // All of this has only been tested against vCenter's simulator, never against a vCenter.
 package vsphere
@@ -43,7 +39,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A Login contains the URL of a vCenter and its user. It is in no file of rackless; String omits user and password.
+// A Login is a vCenter's URL and user. It is in no file of rackless; String omits user and password.
 type Login struct {
 	url      *url.URL // without a user
 	user     *url.Userinfo
@@ -51,14 +47,14 @@ type Login struct {
 	insecure bool
 }
 
-// insecureKey is the parameter of a Login's URL that turns off the check of the server's certificate.
+// insecureKey in a Login's URL turns off the check of the certificate.
 const insecureKey = "no_verify"
 
-// variables are govc's, so that its users need no further settings.
+// variables are govc's.
 var variables = []string{"GOVC_URL", "GOVC_USERNAME", "GOVC_PASSWORD", "GOVC_INSECURE", "GOVC_GUEST_LOGIN"}
 
-// ReadLogin reads the login from govc's environment variables. Missing ones are read from a file of lines NAME=VALUE
-// with mode 0600: the file in RACKLESS_VSPHERE, or rackless/vsphere in the user's configuration directory.
+// ReadLogin reads govc's environment variables. Missing ones are read from a file of lines NAME=VALUE with mode 0600:
+// the one in RACKLESS_VSPHERE, or rackless/vsphere in the user's configuration directory.
 func ReadLogin(getenv func(string) string) (*Login, error) {
 	values, path, err := readFile(getenv)
 	if err != nil {
@@ -74,7 +70,7 @@ func ReadLogin(getenv func(string) string) (*Login, error) {
 			"into %s (mode 0600)", path)
 	}
 	u, err := soap.ParseURL(values["GOVC_URL"])
-	if err != nil { // the error may quote a password
+	if err != nil { // it may quote a password
 		return nil, errors.New("GOVC_URL is not a URL such as https://vcenter.example.org/sdk")
 	}
 	l := &Login{user: u.User}
@@ -95,7 +91,7 @@ func ReadLogin(getenv func(string) string) (*Login, error) {
 	}
 	if text := values["GOVC_GUEST_LOGIN"]; text != "" {
 		user, password, ok := strings.Cut(text, ":")
-		if !ok || user == "" { // the text may be a password
+		if !ok || user == "" { // may be a password
 			return nil, errors.New("GOVC_GUEST_LOGIN is not USER:PASSWORD")
 		}
 		l.guest = url.UserPassword(user, password)
@@ -144,7 +140,7 @@ func readFile(getenv func(string) string) (values map[string]string, path string
 	return values, path, nil
 }
 
-// String returns the URL without user and password, for states and messages.
+// String omits user and password.
 func (l *Login) String() string {
 	u := *l.url
 	if l.insecure {
@@ -153,30 +149,28 @@ func (l *Login) String() string {
 	return u.String()
 }
 
-// A Conn is a session at a vCenter or an ESXi host. Its methods may be called from several goroutines.
+// A Conn is a session, for several goroutines.
 type Conn struct {
 	URL    string // without user and password
 	client *govmomi.Client
 	guest  *url.Userinfo // for guests; may be nil
-	// asking is held for calls that several nodes may make concurrently: vCenter's simulator deadlocks if such calls
-	// of one session overlap.
+	// asking is held for concurrent calls of nodes: vCenter's simulator deadlocks if they overlap in one session.
 	asking sync.Mutex
 
-	// Caches for the session, which is short: labs would repeat the queries hundreds of times.
+	// Labs would repeat these queries hundreds of times.
 	mu        sync.Mutex
 	places    map[string]place
 	hostsSeen map[string]types.ManagedObjectReference
 }
 
-// Connect opens a session, which Close ends.
+// Connect opens a session; Close it.
 func Connect(ctx context.Context, l *Login) (*Conn, error) {
 	trace.Runs("", []string{"vsphere", l.String()})
 	s := soap.NewClient(l.url, l.insecure)
 	if err := s.SetRootCAs(os.Getenv("GOVC_TLS_CA_CERTS")); os.Getenv("GOVC_TLS_CA_CERTS") != "" && err != nil {
 		return nil, fmt.Errorf("GOVC_TLS_CA_CERTS: %w", err)
 	}
-	// Many calls run concurrently. By default only two connections stay open, and each further one costs a TLS
-	// handshake.
+	// By default only two connections stay open, and each further one costs a TLS handshake.
 	t := s.DefaultTransport()
 	t.MaxIdleConnsPerHost = t.MaxIdleConns
 	s.Client.Transport = readToTheEnd{t}
@@ -195,8 +189,8 @@ func Connect(ctx context.Context, l *Login) (*Conn, error) {
 	return c, nil
 }
 
-// readToTheEnd reads the rest of an answer when it is closed. The SOAP client stops at the last element, and
-// http.Transport does not reuse a connection with unread data.
+// readToTheEnd is needed because the SOAP client stops at the last element, and http.Transport does not reuse a
+// connection with unread data.
 type readToTheEnd struct{ http.RoundTripper }
 
 func (t readToTheEnd) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -209,16 +203,15 @@ func (t readToTheEnd) RoundTrip(req *http.Request) (*http.Response, error) {
 
 type restReader struct{ io.ReadCloser }
 
-// maxRest is far more than any data after the last element of an answer.
+// maxRest is far more than any data after the last element.
 const maxRest = 64 << 10
 
 func (r restReader) Close() error {
-	_, _ = io.CopyN(io.Discard, r.ReadCloser, maxRest) // a lost connection is not reused
+	_, _ = io.CopyN(io.Discard, r.ReadCloser, maxRest)
 	return r.ReadCloser.Close()
 }
 
-// Open connects to the vCenter in the environment of this process. If at, the URL of an earlier session, is not
-// empty, it must be the same vCenter.
+// Open connects to the environment's vCenter. at, unless empty, is the URL that it must have.
 func Open(ctx context.Context, at string) (*Conn, error) {
 	l, err := ReadLogin(os.Getenv)
 	if err != nil {
@@ -240,7 +233,7 @@ func (c *Conn) Close(ctx context.Context) error {
 	return c.client.Logout(ctx)
 }
 
-// Hosts returns the names of all hosts, sorted.
+// Hosts returns all names, sorted.
 func (c *Conn) Hosts(ctx context.Context) ([]string, error) {
 	refs, err := c.hosts(ctx)
 	return slices.Sorted(maps.Keys(refs)), err
@@ -257,7 +250,7 @@ func (c *Conn) hosts(ctx context.Context) (map[string]types.ManagedObjectReferen
 	if err != nil {
 		return nil, err
 	}
-	defer v.Destroy(context.WithoutCancel(ctx)) // it also ends with the session
+	defer v.Destroy(context.WithoutCancel(ctx)) // also ends with the session
 	var found []mo.HostSystem
 	if err := v.Retrieve(ctx, []string{"HostSystem"}, []string{"name"}, &found); err != nil {
 		return nil, err
@@ -270,7 +263,7 @@ func (c *Conn) hosts(ctx context.Context) (map[string]types.ManagedObjectReferen
 	return all, nil
 }
 
-// host finds a host by its name, which is unique in a vCenter.
+// host relies on names that are unique in a vCenter.
 func (c *Conn) host(ctx context.Context, name string) (*object.HostSystem, error) {
 	all, err := c.hosts(ctx)
 	if err != nil {
@@ -286,7 +279,7 @@ func (c *Conn) host(ctx context.Context, name string) (*object.HostSystem, error
 	return nil, fmt.Errorf("%s has no host %q; it has %s", c.URL, name, strings.Join(names, ", "))
 }
 
-// hostName returns the name of a host, or of its object if the name is unknown.
+// hostName falls back to the object's name.
 func (c *Conn) hostName(ctx context.Context, ref types.ManagedObjectReference) (string, error) {
 	all, err := c.hosts(ctx)
 	for name, host := range all {
@@ -322,7 +315,7 @@ func (c *Conn) Read(ctx context.Context, name string) (*topology.Host, error) {
 	}, lab.VSphereScheme+name)
 }
 
-// ReadHost reads the host with a name such as vsphere://esxi01, in its own session.
+// ReadHost reads a host such as vsphere://esxi01, in its own session.
 func ReadHost(ctx context.Context, name string) (*topology.Host, error) {
 	c, err := Open(ctx, "")
 	if err != nil {
@@ -332,8 +325,8 @@ func ReadHost(ctx context.Context, name string) (*topology.Host, error) {
 	return h, errors.Join(err, c.Close(context.WithoutCancel(ctx)))
 }
 
-// place returns a folder of virtual machines in a data centre, and a finder for other objects there. datacenter may
-// be "" if there is only one; folder "" means the data centre's.
+// place returns a folder of virtual machines, and a finder for other objects. datacenter may be "" if there is only
+// one; folder "" means the data centre's.
 func (c *Conn) place(ctx context.Context, datacenter, folder string) (*find.Finder, *object.Folder, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -122,8 +122,7 @@ func TestTheCertificateIsChecked(t *testing.T) {
 	}
 }
 
-// A TLS handshake costs more than a call, so connections stay open until the session ends, even if many calls run
-// concurrently.
+// A TLS handshake costs more than a call, so connections stay open, even under many calls.
 func TestConnectionsAreUsedAgain(t *testing.T) {
 	t.Parallel()
 	s := vspheretest.New(t)
@@ -181,7 +180,7 @@ func TestReadHost(t *testing.T) {
 	if diff := cmp.Diff(h, saved); diff != "" {
 		t.Errorf("read from what govc saves it is another host (-live +saved):\n%s", diff)
 	}
-	// A host saved without its virtual machines is read without them, and reports it.
+	// Read alone, a host reports it.
 	alone := filepath.Join(t.TempDir(), "host.xml")
 	if err := os.Rename(file, alone); err != nil {
 		t.Fatal(err)

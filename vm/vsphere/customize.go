@@ -18,18 +18,18 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// customizedKey is the parameter of a virtual machine that records the customization of its guest.
+// customizedKey is a virtual machine's parameter.
 const customizedKey = "rackless.customized"
 
-// A customizeOp gives a guest its name and addresses at its first start.
+// A customizeOp names a guest and sets addresses at its first start.
 type customizeOp struct {
 	machine
 	Host    string         `json:"host"`
 	Domain  string         `json:"domain"`
 	Gateway string         `json:"gateway,omitempty"`
 	DNS     []string       `json:"dns,omitempty"`
-	First   int            `json:"first,omitempty"` // index of the adapter to the gateway
-	NICs    []netip.Prefix `json:"nics"`            // of the adapters, in order; an invalid prefix means DHCP
+	First   int            `json:"first,omitempty"` // of the adapter to the gateway
+	NICs    []netip.Prefix `json:"nics"`            // in order; an invalid prefix means DHCP
 }
 
 func (o *customizeOp) Kind() string { return kindCustomize }
@@ -38,7 +38,7 @@ func (o *customizeOp) text() string {
 	return fmt.Sprintf("%s.%s %v gateway %s dns %v", o.Host, o.Domain, o.NICs, o.Gateway, o.DNS)
 }
 
-// Read returns the record of the guest's customization.
+// Read returns the record.
 func (o *customizeOp) Read(ctx context.Context, _ *change.System) (change.State, error) {
 	_, have, err := o.find(ctx)
 	if err != nil || have == nil {
@@ -65,7 +65,7 @@ func (o *customizeOp) Do(ctx context.Context, _ *change.System) error {
 		return fmt.Errorf("%s has %d network adapters, want %d", o.Name, len(cards), len(o.NICs))
 	}
 	err = finish(ctx)(vm.Customize(ctx, o.spec()))
-	// A customization requested before a connection was lost already waits for the start.
+	// One requested before a connection was lost waits already.
 	if err != nil && !fault.Is(err, &types.CustomizationPending{}) {
 		return err
 	}
@@ -102,17 +102,16 @@ func (o *customizeOp) mark(ctx context.Context, text string) error {
 	return finish(ctx)(vm.Reconfigure(ctx, spec))
 }
 
-// Restore deletes the record of the customization. A pending customization disappears with the machine, which is
-// removed.
+// Restore deletes the record. A pending customization disappears with the machine.
 func (o *customizeOp) Restore(ctx context.Context, _ *change.System, before change.State) error {
 	return o.mark(ctx, string(before))
 }
 
-// Restored reports whether the record is as before. A missing machine has no record.
+// Restored accepts a missing machine.
 func (o *customizeOp) Restored(before, now change.State) bool { return now == absent || now == before }
 
-// customize returns the step that customizes the guest of the i-th node. Adapters of the template come first, then
-// virtual functions in the order of settings.
+// customize makes the i-th node's step. Adapters of the template come first, then virtual functions in the order of
+// settings.
 func (m *maker) customize(i int, n *plan.Node, vm machine) change.Step {
 	v := m.lab.VSphere.Customize
 	o := &customizeOp{machine: vm, Host: n.Name, Domain: v.Domain}
@@ -122,7 +121,7 @@ func (m *maker) customize(i int, n *plan.Node, vm machine) change.Step {
 	o.DNS = lists.Map(v.DNS, netip.Addr.String)
 	o.First, o.NICs = m.addresses(i, n)
 	s := change.Step{Op: o, What: fmt.Sprintf("customize %s as %s.%s", vm.Name, n.Name, v.Domain)}
-	if m.late { // the order of the adapters is known only after settings are made
+	if m.late { // the order is known after settings are made
 		s.Ready = func(context.Context, *change.System) (bool, error) {
 			o.First, o.NICs = m.addresses(i, n)
 			return true, nil
@@ -131,8 +130,7 @@ func (m *maker) customize(i int, n *plan.Node, vm machine) change.Step {
 	return s
 }
 
-// addresses returns the addresses of the i-th node's adapters, in order. first is the adapter with the lab file's
-// address.
+// addresses are in order. first is the adapter with the lab file's address.
 func (m *maker) addresses(i int, n *plan.Node) (first int, all []netip.Prefix) {
 	all = make([]netip.Prefix, len(m.networks))
 	if len(all) > 0 {
@@ -141,7 +139,7 @@ func (m *maker) addresses(i int, n *plan.Node) (first int, all []netip.Prefix) {
 	return m.first, append(all, fabricAddresses(n)...)
 }
 
-// fabricAddresses returns the addresses of a node's virtual functions by their PF, which is the order of settings.
+// fabricAddresses are by PF, the order of settings.
 func fabricAddresses(n *plan.Node) []netip.Prefix {
 	type vf struct {
 		pf   string

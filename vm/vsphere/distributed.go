@@ -26,7 +26,7 @@ func (o *switchOp) child(ctx context.Context, name string) (*object.Folder, obje
 	return folder, found, err
 }
 
-// distributed returns the distributed switch and its port groups, except for uplink groups, or nil.
+// distributed omits uplink groups; all are nil if there is no switch.
 func (o *switchOp) distributed(ctx context.Context) (s *object.DistributedVirtualSwitch, c *types.VMwareDVSConfigInfo,
 	groups []mo.DistributedVirtualPortgroup, err error) {
 	_, found, err := o.child(ctx, o.Name)
@@ -82,7 +82,6 @@ func (o *switchOp) members(ctx context.Context, op types.ConfigSpecOperation, ho
 	return finish(ctx)(s.Reconfigure(ctx, spec))
 }
 
-// awaitTasks waits for vCenter's pending tasks on the switch.
 func (o *switchOp) awaitTasks(ctx context.Context) error {
 	folder, found, err := o.child(ctx, o.Name)
 	if err == nil {
@@ -209,7 +208,7 @@ func (o *switchOp) makeDistributed(ctx context.Context) error {
 	return finish(ctx)(s.AddPortgroup(ctx, specs))
 }
 
-// removeDistributed removes port groups and members first, because a switch that has some may be in use.
+// removeDistributed removes port groups and members first: a switch with some may be in use.
 func (o *switchOp) removeDistributed(ctx context.Context, have *switchState) error {
 	s, _, groups, err := o.distributed(ctx)
 	if err != nil {

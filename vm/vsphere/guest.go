@@ -30,7 +30,7 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// ReachesGuests returns an error if there is no login for guests.
+// ReachesGuests fails without a login for guests.
 func (c *Conn) ReachesGuests() error {
 	if c.guest == nil {
 		return errors.New("rackless has no login for the guests: set GOVC_GUEST_LOGIN=USER:PASSWORD, or write it " +
@@ -39,8 +39,8 @@ func (c *Conn) ReachesGuests() error {
 	return nil
 }
 
-// Agent returns an agent that runs programs in the guest of a node, as the user in GOVC_GUEST_LOGIN. It uses
-// vSphere's guest operations, executed by VMware Tools in the guest, and waits up to limit until they are ready.
+// Agent runs programs in a node's guest as the user in GOVC_GUEST_LOGIN, by vSphere's guest operations, which VMware
+// Tools execute. It waits up to limit until they are ready.
 func (c *Conn) Agent(ctx context.Context, l *lab.Lab, node string, limit time.Duration) (*guest.Agent, error) {
 	if err := c.ReachesGuests(); err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (c *Conn) Agent(ctx context.Context, l *lab.Lab, node string, limit time.Du
 		return nil, err
 	}
 	a := guest.NewAgent(g)
-	a.Node, a.Dir = node, "/tmp" // the guest's user need not be root
+	a.Node, a.Dir = node, "/tmp" // the user need not be root
 	return a, nil
 }
 
@@ -90,20 +90,20 @@ func (c *Conn) guestReady(ctx context.Context, vm *object.VirtualMachine) (bool,
 	return ready, err
 }
 
-// A guestConn implements the qemu-ga commands of package guest by guest operations. The output of a program goes to
-// files in the guest's /tmp, which are read after its end.
+// A guestConn implements qemu-ga commands by guest operations. Output goes to files in the guest's /tmp, which are read
+// after the program's end.
 type guestConn struct {
 	c        *Conn
 	vm       string
 	auth     *types.NamePasswordAuthentication
 	programs *guestops.ProcessManager
 	files    *guestops.FileManager
-	running  map[int64]string // prefix of the names of a program's files, by process ID
+	running  map[int64]string // prefix of file names by process ID
 	open     map[int64]*guestFile
 	done     chan struct{}
 }
 
-// A guestFile is a file that is read while it grows. A transfer always contains the whole file.
+// A guestFile grows. A transfer always has the whole file.
 type guestFile struct {
 	path string
 	text []byte // the last transfer
@@ -156,7 +156,7 @@ func (g *guestConn) Call(ctx context.Context, command string, args, result any) 
 	return recode(got, result)
 }
 
-// refused reports whether the guest itself refused the request.
+// refused means by the guest itself.
 func refused(err error) bool {
 	var operation types.BaseGuestOperationsFault
 	var file types.BaseFileFault
@@ -175,14 +175,13 @@ func recode(from, to any) error {
 	return json.Unmarshal(text, to)
 }
 
-// captureScript runs a program and keeps the first $1 bytes of its standard output and error in the files $0.out and
-// $0.err. Like qemu-ga, it takes the rest without keeping it, and ends when both are closed.
+// captureScript keeps the first $1 bytes of a program's standard output and error in the files $0.out and $0.err. Like
+// qemu-ga, it takes the rest, and ends when both are closed.
 //
 //go:embed capture.sh
 var captureScript string
 
-// programLine returns a line for a shell that runs a program. Its files begin with base, and limit is the largest
-// output to keep of each kind.
+// programLine is for a shell. Files begin with base; limit is per kind of output.
 func programLine(a *guestArgs, base string, limit int) string {
 	argv := append([]string{a.Path}, a.Arg...)
 	to := " >/dev/null 2>&1"
@@ -197,8 +196,7 @@ func programLine(a *guestArgs, base string, limit int) string {
 	return "umask 077; exec " + strings.Join(lists.Map(argv, words.Quote), " ") + " <" + words.Quote(from) + to
 }
 
-// start starts a program. VMware Tools run it by a shell that is replaced by the program or captureScript, so the
-// process ID is theirs.
+// start relies on VMware Tools' shell, which is replaced by the program or captureScript, so the process ID is theirs.
 func (g *guestConn) start(ctx context.Context, a *guestArgs) (any, error) {
 	base := "/tmp/rackless-" + guest.NewMachineID()
 	if len(a.Input) > 0 {
@@ -214,7 +212,6 @@ func (g *guestConn) start(ctx context.Context, a *guestArgs) (any, error) {
 	return map[string]int64{"pid": pid}, err
 }
 
-// status reports whether a program has ended, and then its output.
 func (g *guestConn) status(ctx context.Context, a *guestArgs) (any, error) {
 	list, err := g.programs.ListProcesses(ctx, g.auth, []int64{a.PID})
 	if err != nil {
@@ -245,13 +242,13 @@ func (g *guestConn) status(ctx context.Context, a *guestArgs) (any, error) {
 				answer[key+"-data"] = base64.StdEncoding.EncodeToString(text)
 			}
 		}
-		// The error does not matter if the file was never made.
+		// It may never have been made.
 		_ = g.files.DeleteFile(ctx, g.auth, base+suffix)
 	}
 	return answer, failed
 }
 
-// openFile opens a file, which it makes with mode w+.
+// openFile makes the file with mode w+.
 func (g *guestConn) openFile(ctx context.Context, a *guestArgs) (any, error) {
 	f := &guestFile{path: a.Path}
 	var err error
@@ -295,10 +292,9 @@ func (g *guestConn) closeFile(_ context.Context, a *guestArgs) (any, error) {
 	return struct{}{}, nil
 }
 
-// maxTransfer limits the size of a guest's file, like qemu-ga's limit for output.
+// maxTransfer is qemu-ga's limit for output too.
 const maxTransfer = 16 << 20
 
-// errLarge reports a file of a guest that is larger than maxTransfer.
 var errLarge = fmt.Errorf("larger than %d MiB", maxTransfer>>20)
 
 func (g *guestConn) get(ctx context.Context, path string) ([]byte, error) {
@@ -311,7 +307,7 @@ func (g *guestConn) get(ctx context.Context, path string) ([]byte, error) {
 		return nil, err
 	}
 	p := soap.DefaultDownload
-	p.Close = true // the connection is to the host and not used again
+	p.Close = true // to the host, not used again
 	body, _, err := g.c.client.Client.Download(ctx, u, &p)
 	if err != nil {
 		return nil, err
@@ -324,7 +320,7 @@ func (g *guestConn) get(ctx context.Context, path string) ([]byte, error) {
 	return text, err
 }
 
-// put writes a guest file that only its user may read.
+// put's file is readable to its user only.
 func (g *guestConn) put(ctx context.Context, path string, text []byte) error {
 	url, err := g.files.InitiateFileTransferToGuest(ctx, g.auth, path,
 		&types.GuestPosixFileAttributes{Permissions: 0o600}, int64(len(text)), true)

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// Of what a program in a guest prints, no more is kept than the agent takes, and the program does not notice.
+// No more output is kept than the agent takes, and the program does not notice.
 func TestOutputOfProgramsIsLimited(t *testing.T) {
 	t.Parallel()
 	const limit = 1000

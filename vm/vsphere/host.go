@@ -16,7 +16,7 @@ import (
 	"github.com/rackless/rackless/host/change"
 )
 
-// A hostOp changes a setting of a host, or of a switch of the host.
+// A hostOp also changes a switch of a host.
 type hostOp struct {
 	Host    string `json:"host"`
 	Setting string `json:"setting"`
@@ -202,7 +202,7 @@ func (o *hostOp) update(ctx context.Context, h *object.HostSystem, c types.BaseH
 	return explain(err)
 }
 
-// manager returns the object that changes a group of settings of a host. lacks describes a host without it.
+// manager returns the object for a group of settings. lacks describes a host without it.
 func (o *hostOp) manager(ctx context.Context, h *object.HostSystem, lacks string,
 	of func(*types.HostConfigManager) *types.ManagedObjectReference) (at types.ManagedObjectReference, err error) {
 	var have mo.HostSystem

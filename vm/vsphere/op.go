@@ -20,7 +20,7 @@ import (
 	"github.com/rackless/rackless/lab"
 )
 
-// Kinds returns the ops of journals, for a session.
+// Kinds returns a session's ops of journals.
 func Kinds(c *Conn) change.Kinds {
 	return change.Kinds{
 		kindClone:    func() change.Op { return &cloneOp{machine: machine{conn: c}} },
@@ -43,7 +43,7 @@ const (
 	kindCustomize = "vsphere-customize"
 )
 
-// markKey is the parameter of a virtual machine that names its lab. Machines without it are never removed.
+// markKey names a virtual machine's lab. Machines without it are never removed.
 const markKey = "rackless.lab"
 
 const absent = ""
@@ -61,7 +61,7 @@ func (c *Conn) machine(l *lab.Lab, node string) machine {
 
 func (m *machine) Subject() string { return path.Join(m.Datacenter, m.Folder, m.Name) }
 
-// find returns the machine and its configuration, or nil if it does not exist.
+// find returns nil if the machine does not exist.
 func (m *machine) find(ctx context.Context) (*object.VirtualMachine, *mo.VirtualMachine, error) {
 	_, folder, err := m.conn.place(ctx, m.Datacenter, m.Folder)
 	if err != nil {
@@ -86,7 +86,7 @@ func (m *machine) find(ctx context.Context) (*object.VirtualMachine, *mo.Virtual
 	return vm, &have, err
 }
 
-// settled is like find, after vCenter's pending tasks on the machine.
+// settled is find after pending tasks.
 func (m *machine) settled(ctx context.Context) (*object.VirtualMachine, *mo.VirtualMachine, error) {
 	vm, have, err := m.find(ctx)
 	if err == nil && have != nil {
@@ -98,7 +98,7 @@ func (m *machine) settled(ctx context.Context) (*object.VirtualMachine, *mo.Virt
 	return m.find(ctx)
 }
 
-// awaitTasks waits for vCenter's pending tasks on an object, because tasks continue after a connection was lost.
+// awaitTasks is needed because tasks continue after a connection was lost.
 func (c *Conn) awaitTasks(ctx context.Context, ref types.ManagedObjectReference) error {
 	var e mo.ManagedEntity
 	pc := property.DefaultCollector(c.client.Client)
@@ -109,7 +109,7 @@ func (c *Conn) awaitTasks(ctx context.Context, ref types.ManagedObjectReference)
 		var t mo.Task
 		err := pc.RetrieveOne(ctx, ref, []string{"info.state"}, &t)
 		if err == nil && (t.Info.State == types.TaskInfoStateQueued || t.Info.State == types.TaskInfoStateRunning) {
-			// Ignore the task's error: the object's state afterwards shows the result.
+			// The object's state shows the result.
 			if err := object.NewTask(c.client.Client, ref).WaitEx(ctx); err != nil && ctx.Err() != nil {
 				return err
 			}
@@ -139,7 +139,7 @@ func explain(err error) error {
 	return err
 }
 
-// A cloneOp makes a virtual machine from a template, without starting it, or moves an existing one from another host.
+// A cloneOp makes a virtual machine, not started, from a template, or moves one from another host.
 type cloneOp struct {
 	machine
 	Lab      string    `json:"lab"`
@@ -153,7 +153,7 @@ type cloneOp struct {
 
 func (o *cloneOp) Kind() string { return kindClone }
 
-// Read returns the machine's lab, with its host if that is another, or "?" if the machine belongs to no lab.
+// Read returns the machine's lab, with its host if that is another, or "?" without a lab.
 func (o *cloneOp) Read(ctx context.Context, _ *change.System) (change.State, error) {
 	_, have, err := o.find(ctx)
 	if err != nil || have == nil {
@@ -174,10 +174,10 @@ func (o *cloneOp) Read(ctx context.Context, _ *change.System) (change.State, err
 	return change.State(mark), err
 }
 
-// elsewhere separates the lab from the host of a machine that must move.
+// elsewhere separates a lab from the host to leave.
 const elsewhere = " on "
 
-// from returns the host that a machine of the lab must leave, or "".
+// from returns the host to leave, or "".
 func (o *cloneOp) from(s change.State) string {
 	mark, host, _ := strings.Cut(string(s), elsewhere)
 	if mark != o.Lab {
@@ -197,7 +197,7 @@ func (o *cloneOp) Do(ctx context.Context, s *change.System) error {
 	if err != nil {
 		return err
 	}
-	// If a clone was requested before the connection was lost, wait for it instead of making a second.
+	// One requested before the connection was lost is not repeated.
 	if err := o.conn.awaitTasks(ctx, template.Reference()); err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func (o *cloneOp) Do(ctx context.Context, s *change.System) error {
 	return finish(ctx)(template.Clone(ctx, folder, o.Name, spec))
 }
 
-// move moves the machine to the host, and its disks to the lab file's datastore, if any.
+// move also moves disks to the lab file's datastore, if any.
 func (o *cloneOp) move(ctx context.Context) error {
 	vm, have, err := o.settled(ctx)
 	if err != nil || have == nil {
@@ -276,13 +276,13 @@ func (o *cloneOp) location(ctx context.Context) (*types.VirtualMachineRelocateSp
 	return spec, nil
 }
 
-// Restore removes the machine with its disks, if it belongs to the lab.
+// Restore removes the lab's machine with its disks.
 func (o *cloneOp) Restore(ctx context.Context, s *change.System, _ change.State) error {
 	f, _, err := o.conn.place(ctx, o.Datacenter, o.Folder)
 	if err != nil {
 		return err
 	}
-	// A removed template has no pending clones.
+	// A removed template has none.
 	if template, err := f.VirtualMachine(ctx, o.Template); err == nil {
 		if err := o.conn.awaitTasks(ctx, template.Reference()); err != nil {
 			return err
@@ -307,7 +307,7 @@ type settingsOp struct {
 
 func (o *settingsOp) Kind() string { return kindSettings }
 
-// Read returns the present values of the op's settings.
+// Read returns present values.
 func (o *settingsOp) Read(ctx context.Context, _ *change.System) (change.State, error) {
 	_, have, err := o.find(ctx)
 	if err != nil || have == nil {
@@ -343,10 +343,10 @@ func (o *settingsOp) Restore(ctx context.Context, _ *change.System, before chang
 	return o.write(ctx, want)
 }
 
-// Restored reports whether the settings are as before. A missing machine has none.
+// Restored accepts a missing machine.
 func (o *settingsOp) Restored(before, now change.State) bool { return now == absent || now == before }
 
-// write changes all differing settings at once. It fails if somebody changes the machine meanwhile.
+// write changes all at once. It fails if somebody changes the machine meanwhile.
 func (o *settingsOp) write(ctx context.Context, want map[string]string) error {
 	vm, have, err := o.settled(ctx)
 	if err != nil || have == nil {
@@ -410,5 +410,5 @@ func (o *powerOp) Restore(ctx context.Context, _ *change.System, before change.S
 	return finish(ctx)(vm.PowerOff(ctx))
 }
 
-// Restored reports whether the machine is off again, or gone.
+// Restored means off again, or gone.
 func (o *powerOp) Restored(before, now change.State) bool { return now == absent || now == before }

@@ -19,15 +19,14 @@ type (
 	vmSpec   = types.VirtualMachineConfigSpec
 )
 
-// A setting is a property of a virtual machine that a plan determines, as text; "" means unset.
+// A setting of a virtual machine is text; "" means unset.
 type setting struct {
 	name string
 	get  func(c *vmConfig) string
 	set  func(s *vmSpec, have *vmConfig, text string) error
 }
 
-// settings lists all settings, in the order of a diff. Any other name with a dot is a parameter of the machine's
-// configuration file, and needs no entry.
+// settings are in the order of a diff. Any other name with a dot is a parameter of the configuration file.
 var settings = []setting{
 	number("cpus", func(c *vmConfig) int64 { return int64(c.Hardware.NumCPU) },
 		func(s *vmSpec, n int64) { s.NumCPUs = int32(n) }),
@@ -63,7 +62,6 @@ var settings = []setting{
 	{"cpu_affinity", func(c *vmConfig) string { return esxi.Affinity(c).String() },
 		func(s *vmSpec, _ *vmConfig, text string) error {
 			set, err := topology.ParseCPUSet(text)
-			// An empty set removes the affinity.
 			s.CpuAffinity = &types.VirtualMachineAffinityInfo{AffinitySet: []int32{}}
 			for cpu := range set.All() {
 				s.CpuAffinity.AffinitySet = append(s.CpuAffinity.AffinitySet, int32(cpu))
@@ -91,10 +89,10 @@ func settingNamed(name string) (setting, error) {
 	return setting{}, fmt.Errorf("setting %q is not known to this version of rackless", name)
 }
 
-// retired are settings in journals of earlier versions. Their machines are removed as a whole.
+// retired are in journals of earlier versions. Their machines are removed as a whole.
 var retired = []string{"pvrdma", "vgpu"}
 
-// recorded returns the setting named in a journal. A retired one is always unset.
+// recorded accepts retired settings, which are always unset.
 func recorded(name string) (setting, error) {
 	if slices.Contains(retired, name) {
 		return setting{name, func(*vmConfig) string { return "" },
@@ -128,7 +126,7 @@ func truth(name string, get func(*vmConfig) *bool, set func(*vmSpec, bool)) sett
 	}}
 }
 
-// reservation returns the setting of a machine's reserved CPU time or memory, with 0 for none.
+// reservation is of CPU time or memory, 0 for none.
 func reservation(name string, get func(*vmConfig) *types.ResourceAllocationInfo,
 	of func(*vmSpec) **types.ResourceAllocationInfo) setting {
 	return number(name, func(c *vmConfig) int64 {
@@ -139,7 +137,7 @@ func reservation(name string, get func(*vmConfig) *types.ResourceAllocationInfo,
 	}, func(s *vmSpec, n int64) { allocation(of(s)).Reservation = &n })
 }
 
-// shares returns a setting with the values "normal", "high", "low", or a number.
+// shares has the values "normal", "high", "low", or a number.
 func shares(name string, get func(*vmConfig) *types.ResourceAllocationInfo,
 	of func(*vmSpec) **types.ResourceAllocationInfo) setting {
 	return setting{name, func(c *vmConfig) string {
@@ -161,7 +159,7 @@ func shares(name string, get func(*vmConfig) *types.ResourceAllocationInfo,
 	}}
 }
 
-// parameter returns the setting of a configuration file parameter. vSphere removes a parameter if it is set to "".
+// parameter is removed by vSphere if set to "".
 func parameter(name string) setting {
 	return setting{name, func(c *vmConfig) string { return esxi.Parameter(c, name) },
 		func(s *vmSpec, _ *vmConfig, text string) error {
@@ -172,8 +170,7 @@ func parameter(name string) setting {
 
 const separator = "; "
 
-// devices returns a setting that lists all devices of one kind as text, in order. Setting it removes surplus devices
-// and adds missing ones.
+// devices lists one kind as text, in order. Setting it removes surplus devices and adds missing ones.
 func devices(name string, text func(types.BaseVirtualDevice) (string, bool),
 	device func(string) (types.BaseVirtualDevice, error)) setting {
 	list := func(c *vmConfig) (texts []string, found []types.BaseVirtualDevice) {
@@ -209,7 +206,7 @@ func devices(name string, text func(types.BaseVirtualDevice) (string, bool),
 			if err != nil {
 				return err
 			}
-			// Negative keys identify the new devices of one request.
+			// Negative keys identify a request's new devices.
 			d.GetVirtualDevice().Key = int32(-1 - len(s.DeviceChange))
 			change(types.VirtualDeviceConfigSpecOperationAdd, d)
 		}
@@ -217,7 +214,7 @@ func devices(name string, text func(types.BaseVirtualDevice) (string, bool),
 	}}
 }
 
-// functionText formats a host's function: its address, its IDs, and its system.
+// functionText has address, IDs, and system.
 func functionText(b *types.VirtualPCIPassthroughDeviceBackingInfo) string {
 	return fmt.Sprintf("%s %04x:%s %s", b.Id, uint16(b.VendorId), b.DeviceId, b.SystemId)
 }
@@ -233,7 +230,7 @@ func function(text string) (*types.VirtualPCIPassthroughDeviceBackingInfo, error
 	return nil, fmt.Errorf("device %q: want an address, the numbers of vendor and device, and a system", text)
 }
 
-// cardText returns the network of an adapter that is not a virtual function.
+// cardText is for adapters except virtual functions.
 func cardText(d types.BaseVirtualDevice) (string, bool) {
 	if _, vf := d.(*types.VirtualSriovEthernetCard); vf {
 		return "", false
@@ -251,7 +248,7 @@ func cardDevice(text string) (types.BaseVirtualDevice, error) {
 	return card, nil
 }
 
-// anyOf begins the text of a device that ESXi chooses when the virtual machine starts: "any 10de:20b5".
+// anyOf lets ESXi choose at the start: "any 10de:20b5".
 const anyOf = "any "
 
 func passthroughText(d types.BaseVirtualDevice) (string, bool) {
@@ -287,7 +284,7 @@ func passthroughDevice(text string) (types.BaseVirtualDevice, error) {
 	return &types.VirtualPCIPassthrough{VirtualDevice: types.VirtualDevice{Backing: b}}, nil
 }
 
-// Parts of the text of an SR-IOV adapter: "FUNCTION on NETWORK, guest may set MTU".
+// "FUNCTION on NETWORK, guest may set MTU".
 const (
 	onNetwork = " on "
 	guestMTU  = ", guest may set MTU"
@@ -335,7 +332,7 @@ func networkBacking(text string) types.BaseVirtualDeviceBackingInfo {
 		VirtualDeviceDeviceBackingInfo: types.VirtualDeviceDeviceBackingInfo{DeviceName: text}}
 }
 
-// order sorts names of settings by the table, then parameters.
+// order is the table's, then parameters.
 func order(names []string) []string {
 	all := lists.Map(settings, func(s setting) string { return s.name })
 	at := func(name string) int {

@@ -8,7 +8,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Journals of earlier versions contain settings of vGPU and PVRDMA adapters. Their labs can still be undone.
+// Labs with vGPU and PVRDMA adapters can still be undone.
 func TestSettingsOfEarlierVersionsAreUndone(t *testing.T) {
 	have := &vmConfig{Hardware: types.VirtualHardware{NumCPU: 2}}
 	o := &settingsOp{Want: map[string]string{"cpus": "2", "vgpu": "", "pvrdma": ""}}

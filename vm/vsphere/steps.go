@@ -25,8 +25,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Steps returns the steps from the present state to the planned nodes of a lab, to be passed to [Make]: first the
-// host and its switches, then each virtual machine, and all starts last. It changes nothing.
+// Steps lead from the present state to a lab's planned nodes, for [Make]: first the host and its switches, then each
+// virtual machine, and all starts last. It changes nothing.
 func Steps(ctx context.Context, c *Conn, l *lab.Lab, p *plan.Plan, h *topology.Host) ([]change.Step, error) {
 	m := &maker{conn: c, lab: l, plan: p, host: h}
 	if err := m.look(ctx); err != nil {
@@ -52,8 +52,8 @@ func Steps(ctx context.Context, c *Conn, l *lab.Lab, p *plan.Plan, h *topology.H
 	return append(steps, starts...), nil
 }
 
-// Make makes steps like [change.Make]. Nodes that move to another host first lose everything on the old one: they are
-// stopped, and the lab's changes of that host are undone.
+// Make is [change.Make], but nodes that move first lose everything on the old host: they are stopped, and the lab's
+// changes there are undone.
 func Make(ctx context.Context, j *change.Journal, steps []change.Step, progress func(change.Result)) (
 	[]change.Result, error) {
 	begun := map[string]bool{}
@@ -91,21 +91,21 @@ type maker struct {
 	finder   *find.Finder // of the data centre
 	template *vmConfig
 	system   string   // passthrough's name of the host
-	network  string   // of the virtual functions, as from networkText; "" without any
+	network  string   // of virtual functions, as from networkText; or ""
 	networks []string // of other adapters, the template's first
-	first    int      // index of the one with the lab file's address
-	late     bool     // some networks do not exist yet
+	first    int      // has the lab file's address
+	late     bool     // networks do not all exist yet
 	switches []dvs    // their distributed switches
-	restart  bool     // the host must restart before a node starts
+	restart  bool     // of the host, before a node starts
 }
 
 type dvs struct {
 	ref   string
-	group string // port group by which it was found
+	group string // by which it was found
 	mtu   int32
 }
 
-// look finds all objects that the lab names, so that nothing starts that cannot finish.
+// look finds all named objects, so that nothing starts that cannot finish.
 func (m *maker) look(ctx context.Context) error {
 	v := m.lab.VSphere
 	f, _, err := m.conn.place(ctx, v.Datacenter, v.Folder)
@@ -151,11 +151,11 @@ func (m *maker) look(ctx context.Context) error {
 	return nil
 }
 
-// toCome marks a port group of a distributed switch that the lab has not made yet, because its key is unknown.
+// toCome marks a port group without a key yet.
 const toCome = "@(to be made)"
 
-// lookNetworks finds the networks of adapters that are not virtual functions: the template's, and new ones in the
-// order in which settings adds them.
+// lookNetworks is about adapters except virtual functions: the template's, then in the order in which settings adds
+// them.
 func (m *maker) lookNetworks(ctx context.Context) error {
 	m.networks = nil
 	for _, d := range m.template.Hardware.Device {
@@ -202,8 +202,7 @@ func (m *maker) networkOf(ctx context.Context, name string) (string, error) {
 	return networkText(backing), nil
 }
 
-// noteSwitch records the distributed switch of a network, so that its MTU is set to the fabric's. The lab's own
-// switches already have it.
+// noteSwitch records a distributed switch, so that its MTU is set to the fabric's. The lab's own already have it.
 func (m *maker) noteSwitch(ctx context.Context, name string) error {
 	if _, own := m.lab.VSphere.SwitchOf(name); own != nil || name == "" {
 		return nil
@@ -229,7 +228,7 @@ func (m *maker) noteSwitch(ctx context.Context, name string) error {
 	return err
 }
 
-// named reports whether the networks of a virtual machine exist, and writes their keys into its settings.
+// named also writes the networks' keys into the settings.
 func (m *maker) named(o *settingsOp) func(context.Context, *change.System) (bool, error) {
 	return func(ctx context.Context, _ *change.System) (bool, error) {
 		v := m.lab.VSphere
@@ -321,7 +320,7 @@ func (m *maker) hostSteps(ctx context.Context) (steps []change.Step, err error) 
 	return steps, nil
 }
 
-// enabledVFs returns the present number of virtual functions of a PF, which may be in use.
+// enabledVFs of a PF may be in use.
 func (m *maker) enabledVFs(pf string) int {
 	for i := range m.host.PCI {
 		d := &m.host.PCI[i]
@@ -336,7 +335,7 @@ func (m *maker) enabledVFs(pf string) int {
 	return 0
 }
 
-// inForce reports whether the requested virtual functions exist. Otherwise they wait for a restart of the host.
+// inForce is false until a restart of the host.
 func (m *maker) inForce(o *hostOp) func(context.Context, *change.System) (bool, error) {
 	return func(ctx context.Context, _ *change.System) (bool, error) {
 		h, err := m.conn.host(ctx, o.Host)
@@ -367,7 +366,7 @@ func (m *maker) nodeSteps(ctx context.Context, i int) (steps []change.Step, star
 	if have != nil {
 		config = have.Config
 	}
-	// A node cannot start without its functions, so they come first, with any restart of the host.
+	// Functions come first, with any restart of the host: nodes need them.
 	var ready func(context.Context, *change.System) (bool, error)
 	if m.restart {
 		ready = func(context.Context, *change.System) (bool, error) { return false, nil }
@@ -411,7 +410,7 @@ func (m *maker) nodeSteps(ctx context.Context, i int) (steps []change.Step, star
 	return steps, change.Step{Op: &powerOp{vm}, What: "start " + vm.Name, Ready: ready}, nil
 }
 
-// diff lists the changes of a virtual machine, one line per setting.
+// diff has one line per setting.
 func diff(have *vmConfig, want map[string]string) string {
 	var lines []string
 	for _, name := range order(slices.Collect(maps.Keys(want))) {
@@ -429,7 +428,7 @@ func diff(have *vmConfig, want map[string]string) string {
 	return strings.Join(lines, "\n")
 }
 
-// PowerState returns the power state of a node's virtual machine, or "" if there is no machine.
+// PowerState returns "" if a node has no machine.
 func (c *Conn) PowerState(ctx context.Context, l *lab.Lab, node string) (types.VirtualMachinePowerState, error) {
 	c.asking.Lock()
 	defer c.asking.Unlock()

@@ -23,8 +23,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A switchOp makes a virtual switch, with its uplinks and port groups. It never changes a switch that it has not
-// made.
+// A switchOp makes a virtual switch, with uplinks and port groups. It never changes another's.
 type switchOp struct {
 	Lab        string         `json:"lab"`
 	Datacenter string         `json:"datacenter,omitempty"`
@@ -33,14 +32,14 @@ type switchOp struct {
 	Type       lab.SwitchKind `json:"type"`
 	Want       switchState    `json:"want"`
 	conn       *Conn
-	begun      bool // by an earlier up, according to the journal
+	begun      bool // by an earlier up (journal)
 }
 
 type switchState struct {
-	Note       string              `json:"note,omitempty"` // description of a distributed switch; names its owner
+	Note       string              `json:"note,omitempty"` // of a distributed switch; names its owner
 	MTU        int                 `json:"mtu"`
 	Uplinks    map[string][]string `json:"uplinks"`     // NICs by host
-	PortGroups map[string]int      `json:"port_groups"` // VLANs by port group; 0 means none
+	PortGroups map[string]int      `json:"port_groups"` // by port group; 0 means none
 }
 
 func (m *maker) switchSteps() (steps []change.Step, err error) {
@@ -79,7 +78,7 @@ func (m *maker) switchSteps() (steps []change.Step, err error) {
 	return steps, nil
 }
 
-// keepsUplinks refuses a plan that takes an uplink from the host.
+// keepsUplinks refuses to take an uplink from the host.
 func (m *maker) keepsUplinks(s *lab.Switch) error {
 	for i := range m.host.NICs {
 		nic := &m.host.NICs[i]
@@ -101,7 +100,7 @@ func (o *switchOp) Kind() string { return kindSwitch }
 
 func (o *switchOp) standard() bool { return o.Type == lab.SwitchStandard }
 
-// Subject returns the switch; a standard one belongs to its host.
+// Subject names a standard switch with its host.
 func (o *switchOp) Subject() string {
 	if o.standard() {
 		return path.Join(o.Host, o.Name)
@@ -147,7 +146,7 @@ func standardState(info *types.HostNetworkInfo, host, name string) *switchState 
 	return have
 }
 
-// network returns the object that makes standard switches of a host, and its present networks.
+// network returns a host's object for standard switches.
 func (o *switchOp) network(ctx context.Context, host string) (*object.HostNetworkSystem, *types.HostNetworkInfo,
 	error) {
 	h, err := o.conn.host(ctx, host)
@@ -166,7 +165,7 @@ func (o *switchOp) network(ctx context.Context, host string) (*object.HostNetwor
 	return n, have.NetworkInfo, err
 }
 
-// foreign returns an error if a part of the switch is not the lab's.
+// foreign fails if a part is not the lab's.
 func (o *switchOp) foreign(have *switchState) error {
 	if have.Note != o.Want.Note {
 		return fmt.Errorf("switch %s is there, and not of lab %s: choose another name, or leave it out of "+
@@ -198,7 +197,7 @@ func (o *switchOp) foreign(have *switchState) error {
 		strings.Join(others, " and "), o.Lab)
 }
 
-// part reports whether the existing parts of the lab's switch are as wanted. Further parts may be missing.
+// part reports whether existing parts are as wanted; further ones may be missing.
 func (o *switchOp) part(have *switchState) bool {
 	for group, vlan := range have.PortGroups {
 		if o.Want.PortGroups[group] != vlan {
@@ -213,14 +212,14 @@ func (o *switchOp) part(have *switchState) bool {
 	return have.MTU == o.Want.MTU
 }
 
-// guard refuses a switch if its name, uplinks or port groups are taken.
+// guard refuses taken names, uplinks or port groups.
 func (o *switchOp) guard(ctx context.Context, _ *change.System) error {
 	have, err := o.look(ctx)
 	switch {
 	case err != nil:
 		return err
 	case have != nil && o.standard() && !o.begun:
-		// Only the journal records the owner of a standard switch.
+		// Only the journal knows a standard switch's owner.
 		return fmt.Errorf("host %s has a switch %s that is not as the lab file says: choose another name", o.Host,
 			o.Name)
 	case have != nil:
@@ -254,7 +253,7 @@ func (o *switchOp) guard(ctx context.Context, _ *change.System) error {
 		if err != nil {
 			return err
 		}
-		// Standard port groups of several hosts may share a name.
+		// Hosts may share names of standard port groups.
 		taken := found != nil && !(o.standard() && found.Reference().Type == "Network")
 		if o.standard() && !taken {
 			_, info, err := o.network(ctx, o.Host)
@@ -272,7 +271,7 @@ func (o *switchOp) guard(ctx context.Context, _ *change.System) error {
 	return nil
 }
 
-// freeUplink refuses a NIC that the host lacks, or that another switch uses.
+// freeUplink refuses a missing or used NIC.
 func (o *switchOp) freeUplink(info *types.HostNetworkInfo, host, nic string) error {
 	i := slices.IndexFunc(info.Pnic, func(p types.PhysicalNic) bool { return p.Device == nic })
 	if i < 0 {
@@ -334,7 +333,7 @@ func (o *switchOp) makeStandard(ctx context.Context) error {
 	return nil
 }
 
-// Restore removes the switch if it did not exist before and all of it is the lab's.
+// Restore removes the switch if it is new and all of it is the lab's.
 func (o *switchOp) Restore(ctx context.Context, _ *change.System, before change.State) error {
 	if !o.standard() {
 		if err := o.awaitTasks(ctx); err != nil {
@@ -367,5 +366,5 @@ func (o *switchOp) removeStandard(ctx context.Context, have *switchState) error 
 	return explain(n.RemoveVirtualSwitch(ctx, o.Name))
 }
 
-// Restored reports whether the switch is gone, or existed before.
+// Restored means gone, or existed before.
 func (o *switchOp) Restored(before, now change.State) bool { return now == absent || before != absent }

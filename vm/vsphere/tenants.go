@@ -16,7 +16,7 @@ func (c *Conn) tenants(ctx context.Context, host types.ManagedObjectReference) (
 	if err != nil {
 		return nil, err
 	}
-	defer v.Destroy(context.WithoutCancel(ctx)) // it also ends with the session
+	defer v.Destroy(context.WithoutCancel(ctx)) // also ends with the session
 	var vms []mo.VirtualMachine
 	err = v.Retrieve(ctx, []string{"VirtualMachine"}, []string{"name", "config", "runtime.powerState"}, &vms)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// want returns the settings of a node's virtual machine. It is the only place that translates a plan to vSphere.
+// want is the only place that translates a plan to vSphere.
 func (m *maker) want(n *plan.Node) (map[string]string, error) {
 	sockets, _, _, _ := n.Topology()
 	mib := strconv.FormatUint(n.MemoryBytes>>20, 10)
@@ -26,14 +26,14 @@ func (m *maker) want(n *plan.Node) (map[string]string, error) {
 		"cpus":             strconv.Itoa(len(n.VCPUs)),
 		"cores_per_socket": strconv.Itoa(len(n.VCPUs) / sockets),
 		"memory_mib":       mib,
-		// Passthrough needs all memory reserved, and so does a NUMA node that must stay the same.
+		// Passthrough needs it, and so does a NUMA node that must stay the same.
 		"memory_reservation_mib":    mib,
 		"memory_reservation_locked": "true",
 		"cpu_reservation_mhz":       strconv.FormatInt(int64(n.Cores)*m.coreMHz(), 10),
 		"latency_sensitivity":       "normal",
 		"cpu_affinity":              n.CPUs().String(),
 	}
-	// ESXi gives each CPU of such a machine its own core, and chooses the core itself.
+	// ESXi gives each CPU its own core, of its choice.
 	if m.lab.Workload == lab.WorkloadRDMALatency && n.Threads == 1 {
 		w["latency_sensitivity"], w["cpu_affinity"] = "high", ""
 	}
@@ -65,7 +65,7 @@ func (m *maker) want(n *plan.Node) (map[string]string, error) {
 	w["passthrough"], w["sriov"] = strings.Join(through, separator), strings.Join(vfs, separator)
 	gpus := lists.Count(n.Cards, func(d plan.NodeDevice) bool { return d.Kind == plan.KindGPU })
 	if gpus > 0 {
-		// A power of two, because ESXi does not report the size of devices' BARs.
+		// A power of two: ESXi does not report BAR sizes.
 		w["pciPassthru.use64bitMMIO"] = "TRUE"
 		w["pciPassthru.64bitMMIOSizeGB"] = strconv.Itoa(gigabytesOfGPU << bits.Len(uint(gpus-1)))
 	}
@@ -82,11 +82,10 @@ func (m *maker) adapters() string {
 	return strings.Join(slices.Sorted(slices.Values(m.networks)), separator)
 }
 
-// maxVirtualNodes limits the number of virtual NUMA nodes per planned one.
+// maxVirtualNodes is per planned one.
 const maxVirtualNodes = 8
 
-// virtualNodes gives a virtual machine the planned NUMA nodes. vSphere's have one size, so nodes of different sizes
-// are represented by several.
+// virtualNodes represents planned nodes of different sizes by several of one size, as vSphere needs.
 func virtualNodes(n *plan.Node, w map[string]string) error {
 	size, cells := 0, 0
 	for _, cell := range n.Cells {
@@ -115,7 +114,6 @@ func virtualNodes(n *plan.Node, w map[string]string) error {
 	return nil
 }
 
-// gcd returns the greatest common divisor, or the other number if one is 0.
 func gcd(a, b int) int {
 	for b != 0 {
 		a, b = b, a%b
@@ -123,10 +121,10 @@ func gcd(a, b int) int {
 	return a
 }
 
-// gigabytesOfGPU is the address space reserved per GPU in a virtual machine; it exceeds the GPU's memory.
+// gigabytesOfGPU exceeds a GPU's memory.
 const gigabytesOfGPU = 256
 
-// numbers formats a set for vSphere's parameters: "0,1".
+// numbers formats "0,1".
 func numbers(set topology.CPUSet) string {
 	var list []string
 	for n := range set.All() {
@@ -135,7 +133,7 @@ func numbers(set topology.CPUSet) string {
 	return strings.Join(list, ",")
 }
 
-// coreMHz returns the frequency of a core; reservations are multiples of it.
+// coreMHz is the unit of reservations.
 func (m *maker) coreMHz() int64 {
 	if len(m.host.Cores) == 0 || m.host.Cores[0].MaxKHz == nil {
 		return 0

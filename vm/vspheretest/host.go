@@ -10,7 +10,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Refused returns a fault as an answer. A result beside it is not sent.
+// Refused answers with a fault. A result beside it is not sent.
 func Refused(fault types.BaseMethodFault) *soap.Fault {
 	if fault == nil {
 		return nil
@@ -18,14 +18,14 @@ func Refused(fault types.BaseMethodFault) *soap.Fault {
 	return simulator.Fault("", fault)
 }
 
-// A HostPciPassthruSystem sets the number of virtual functions. Its name is the managed object's.
+// A HostPciPassthruSystem sets the number of virtual functions; the name is vSphere's.
 type HostPciPassthruSystem struct {
 	mo.HostPciPassthruSystem
 	host   *simulator.HostSystem
 	server *Server
 }
 
-// UpdatePassthruConfig changes a function, or refuses the request.
+// UpdatePassthruConfig may refuse.
 func (p *HostPciPassthruSystem) UpdatePassthruConfig(_ *simulator.Context,
 	req *types.UpdatePassthruConfig) soap.HasFault {
 	body := &methods.UpdatePassthruConfigBody{Res: new(types.UpdatePassthruConfigResponse)}
@@ -60,7 +60,7 @@ func inForce(s *types.HostSriovInfo) {
 	s.SriovActive, s.NumVirtualFunction = s.SriovEnabled, s.NumVirtualFunctionRequested
 }
 
-// A HostPowerSystem changes the power policy. Its name is the managed object's.
+// A HostPowerSystem has the power policy; the name is vSphere's.
 type HostPowerSystem struct{ mo.HostPowerSystem }
 
 // ConfigurePowerPolicy changes the policy.
@@ -73,13 +73,13 @@ func (p *HostPowerSystem) ConfigurePowerPolicy(_ *simulator.Context, req *types.
 	return &methods.ConfigurePowerPolicyBody{Res: new(types.ConfigurePowerPolicyResponse)}
 }
 
-// A HostKernelModuleSystem has options of modules. Its name is the managed object's.
+// A HostKernelModuleSystem has module options; the name is vSphere's.
 type HostKernelModuleSystem struct {
 	mo.HostKernelModuleSystem
 	options map[string]string
 }
 
-// QueryConfiguredModuleOptionString returns the options of a module.
+// QueryConfiguredModuleOptionString returns options.
 func (m *HostKernelModuleSystem) QueryConfiguredModuleOptionString(_ *simulator.Context,
 	req *types.QueryConfiguredModuleOptionString) soap.HasFault {
 	options, ok := m.options[req.Name]
@@ -90,7 +90,7 @@ func (m *HostKernelModuleSystem) QueryConfiguredModuleOptionString(_ *simulator.
 		Res: &types.QueryConfiguredModuleOptionStringResponse{Returnval: options}}
 }
 
-// UpdateModuleOptionString changes the options of a module.
+// UpdateModuleOptionString changes options.
 func (m *HostKernelModuleSystem) UpdateModuleOptionString(_ *simulator.Context,
 	req *types.UpdateModuleOptionString) soap.HasFault {
 	if _, ok := m.options[req.Name]; !ok {

@@ -6,7 +6,6 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// judge refuses calls that a vCenter refuses and its simulator accepts.
 func (s *Server) judge(ctx *simulator.Context, m *simulator.Method) (mo.Reference, types.BaseMethodFault) {
 	object := ctx.Map.Get(m.This)
 	if req, ok := m.Body.(*types.ReconfigureDvs_Task); ok {
@@ -24,7 +23,7 @@ func (s *Server) judge(ctx *simulator.Context, m *simulator.Method) (mo.Referenc
 			return nil, WrongPower(vm, types.VirtualMachinePowerStatePoweredOff)
 		}
 	case *types.ReconfigVM_Task:
-		if vm.Name != Running { // a clone; the simulator's clones lose the firmware setting
+		if vm.Name != Running { // the simulator's clones lose the firmware setting
 			vm.Config.Firmware = s.VM(Template).Config.Firmware
 		}
 		return nil, s.judgeSpec(vm, &req.Spec)
@@ -34,10 +33,10 @@ func (s *Server) judge(ctx *simulator.Context, m *simulator.Method) (mo.Referenc
 	return nil, nil
 }
 
-// MinMTU and MaxMTU are the limits of switches, in bytes.
+// MinMTU and MaxMTU are a switch's, in bytes.
 const MinMTU, MaxMTU = 1280, 9000
 
-// judgeSwitch refuses a wrong version or MTU. It sets the MTU, because the simulator accepts but forgets it.
+// judgeSwitch refuses a wrong version or MTU, which it sets, because the simulator forgets it.
 func judgeSwitch(dvs *simulator.DistributedVirtualSwitch, change types.BaseDVSConfigSpec) types.BaseMethodFault {
 	spec, ok := change.(*types.VMwareDVSConfigSpec)
 	config, isVMware := dvs.Config.(*types.VMwareDVSConfigInfo)
@@ -51,7 +50,7 @@ func judgeSwitch(dvs *simulator.DistributedVirtualSwitch, change types.BaseDVSCo
 	return nil
 }
 
-// WrongPower returns the fault for a virtual machine that is not in the power state that a call needs.
+// WrongPower is the fault if a call needs another power state.
 func WrongPower(vm *simulator.VirtualMachine, need types.VirtualMachinePowerState) types.BaseMethodFault {
 	return &types.InvalidPowerState{ExistingState: vm.Runtime.PowerState, RequestedState: need}
 }
@@ -75,7 +74,6 @@ func (s *Server) judgeSpec(vm *simulator.VirtualMachine, spec *types.VirtualMach
 	return nil
 }
 
-// possible reports whether the host of a virtual machine has the function for a device.
 func (s *Server) possible(vm *simulator.VirtualMachine, d types.BaseVirtualDevice) bool {
 	h := s.HostOf(vm)
 	switch d := d.(type) {
@@ -93,8 +91,8 @@ func (s *Server) possible(vm *simulator.VirtualMachine, d types.BaseVirtualDevic
 	return true
 }
 
-// judgePower refuses to start a virtual machine if its devices or virtual functions are taken, or required
-// reservations of memory and CPUs are missing. It chooses the devices that ESXi chooses.
+// judgePower refuses to start if devices or virtual functions are taken, or required reservations are missing. It
+// chooses devices as ESXi does.
 func (s *Server) judgePower(vm *simulator.VirtualMachine) types.BaseMethodFault {
 	h, vfs, taken := s.HostOf(vm), map[string]int32{}, map[string]bool{}
 	for _, e := range s.Model.Map().All("VirtualMachine") {
@@ -138,7 +136,7 @@ func (s *Server) judgePower(vm *simulator.VirtualMachine) types.BaseMethodFault 
 	return nil
 }
 
-// assigned returns the function assigned to a device, or "".
+// assigned returns a function, or "".
 func assigned(d *types.VirtualPCIPassthrough) string {
 	switch b := d.Backing.(type) {
 	case *types.VirtualPCIPassthroughDeviceBackingInfo:
@@ -149,7 +147,7 @@ func assigned(d *types.VirtualPCIPassthrough) string {
 	return ""
 }
 
-// assign assigns a function to a device, if a suitable one is active and free.
+// assign needs a suitable function that is active and free.
 func assign(h *simulator.HostSystem, d *types.VirtualPCIPassthrough, taken map[string]bool) bool {
 	free := func(id string) bool {
 		info := function(h, id)
@@ -176,7 +174,7 @@ func assign(h *simulator.HostSystem, d *types.VirtualPCIPassthrough, taken map[s
 	return true // it shares a GPU
 }
 
-// HostOf returns the host of a virtual machine.
+// HostOf returns a machine's host.
 func (s *Server) HostOf(vm *simulator.VirtualMachine) *simulator.HostSystem {
 	return s.Model.Map().Get(*vm.Runtime.Host).(*simulator.HostSystem)
 }

@@ -1,5 +1,5 @@
-// Package vspheretest runs vCenter's simulator for tests, made strict: it refuses calls that a vCenter refuses, and
-// adds features that the simulator lacks. A vCenter's refusals are only known from its documentation.
+// Package vspheretest runs vCenter's simulator, made strict: it refuses calls that a vCenter refuses, and adds features
+// that the simulator lacks. A vCenter's refusals are only known from its documentation.
 package vspheretest
 
 import (
@@ -26,30 +26,30 @@ import (
 
 // Names in the inventory.
 const (
-	Host      = "DC0_C0_H0"         // the host in the paper on RoCE SR-IOV: two sockets, ConnectX-4 Lx, ConnectX-5
+	Host      = "DC0_C0_H0"         // of the paper on RoCE SR-IOV: two sockets, ConnectX-4 Lx, ConnectX-5
 	Other     = "DC0_C0_H1"         // another host like it
-	Template  = "DC0_C0_RP0_VM0"    // a virtual machine that is off
-	Running   = "DC0_C0_RP0_VM1"    // a virtual machine that is on
+	Template  = "DC0_C0_RP0_VM0"    // off
+	Running   = "DC0_C0_RP0_VM1"    // on
 	PortGroup = "DC0_DVPG0"         // on the switch DVS0
-	PF        = "0000:3b:00.0"      // on the ConnectX-5, without virtual functions
+	PF        = "0000:3b:00.0"      // ConnectX-5, without virtual functions
 	GPU       = "0000:d8:00.0"      // an A100
 	Module    = "nmlx5_core"        // the only module with options
 	SystemID  = "5e1c55c0-host-c0h" // passthrough's name of the host
 )
 
-// VFs is the number of virtual functions offered by each port of the ConnectX-5.
+// VFs is per port of the ConnectX-5.
 const VFs = 16
 
-// A Server is a simulated vCenter.
+// A Server simulates vCenter.
 type Server struct {
 	Model *simulator.Model
 	URL   *url.URL // with user and password
-	// HTTP is the HTTP server. Its handler may be wrapped before the first call.
+	// HTTP's handler may be wrapped before the first call.
 	HTTP *http.Server
-	// NeedsRestart simulates a host whose driver makes virtual functions only at its start.
+	// NeedsRestart is for drivers that make virtual functions only at the host's start.
 	NeedsRestart bool
 
-	login string // an empty file instead of the user's own
+	login string // empty, not the user's own
 }
 
 // T is a test or a benchmark.
@@ -61,10 +61,10 @@ type T interface {
 	Context() context.Context
 }
 
-// New starts a vCenter with a cluster of realistic hosts. It ends with the test.
+// New starts realistic hosts until the test ends.
 func New(t T) *Server {
 	t.Helper()
-	log.SetOutput(io.Discard) // for the simulator, which logs every refusal
+	log.SetOutput(io.Discard) // the simulator logs every refusal
 	m := simulator.VPX()
 	if err := m.Create(); err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func New(t T) *Server {
 	return s
 }
 
-// Client opens a session of another client than rackless.
+// Client is another than rackless.
 func (s *Server) Client(t T) *vim25.Client {
 	t.Helper()
 	c, err := govmomi.NewClient(t.Context(), s.URL, true)
@@ -94,7 +94,7 @@ func (s *Server) Client(t T) *vim25.Client {
 	return c.Client
 }
 
-// Env returns environment variables for reaching the server.
+// Env reaches the server.
 func (s *Server) Env(name string) string {
 	password, _ := s.URL.User.Password()
 	return map[string]string{"GOVC_URL": "https://" + s.URL.Host + s.URL.Path, "GOVC_INSECURE": "1",
@@ -162,7 +162,7 @@ func (s *Server) equip() {
 		r.Get(*h.ConfigManager.NetworkSystem).(*simulator.HostNetworkSystem).NetworkInfo = &network
 		h.Hardware, h.Config = &hw, &config
 		s.targets(h)
-		// The simulator shares one object among all hosts.
+		// Not one object for all hosts.
 		for _, ref := range []**types.ManagedObjectReference{&h.ConfigManager.PciPassthruSystem,
 			&h.ConfigManager.PowerSystem, &h.ConfigManager.KernelModuleSystem} {
 			*ref = &types.ManagedObjectReference{Type: (*ref).Type, Value: (*ref).Value + "-" + h.Self.Value}
@@ -200,7 +200,7 @@ func (s *Server) equip() {
 	}
 }
 
-// place moves a virtual machine to Host, because the simulator chooses a host at random.
+// place moves to Host; the simulator chooses at random.
 func (s *Server) place(vm *simulator.VirtualMachine) {
 	for _, e := range s.Model.Map().All("HostSystem") {
 		h := e.(*simulator.HostSystem)
@@ -212,7 +212,7 @@ func (s *Server) place(vm *simulator.VirtualMachine) {
 	}
 }
 
-// targets sets the names by which virtual machines can refer to the host's functions.
+// targets names the host's functions for virtual machines.
 func (s *Server) targets(h *simulator.HostSystem) {
 	target := &types.ConfigTarget{}
 	for _, d := range h.Hardware.PciDevice {
@@ -224,8 +224,8 @@ func (s *Server) targets(h *simulator.HostSystem) {
 	browser.QueryConfigTargetResponse.Returnval = target
 }
 
-// Save writes the host with its virtual machines, networks and switches into a directory like govc object.save: all
-// properties, indented. It returns the host's file.
+// Save writes the host with its virtual machines, networks and switches like govc object.save: all properties,
+// indented. It returns the host's file.
 func (s *Server) Save(t T, dir string) (file string) {
 	t.Helper()
 	collector := property.DefaultCollector(s.Client(t))
@@ -262,7 +262,7 @@ var policies = []types.HostPowerPolicy{{Key: 1, Name: "PowerPolicy.static.name",
 	{Key: 2, Name: "PowerPolicy.dynamic.name", ShortName: "dynamic"},
 	{Key: 3, Name: "PowerPolicy.low.name", ShortName: "low"}}
 
-// VM returns a virtual machine by name, or nil.
+// VM returns a machine, or nil.
 func (s *Server) VM(name string) *simulator.VirtualMachine {
 	for _, e := range s.Model.Map().All("VirtualMachine") {
 		if vm := e.(*simulator.VirtualMachine); vm.Name == name {
@@ -272,7 +272,7 @@ func (s *Server) VM(name string) *simulator.VirtualMachine {
 	return nil
 }
 
-// Power sets the power state of a virtual machine.
+// Power sets a machine's power state.
 func (s *Server) Power(name string, state types.VirtualMachinePowerState) {
 	vm := s.VM(name)
 	vm.Runtime.PowerState, vm.Summary.Runtime.PowerState = state, state
