@@ -17,21 +17,20 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// NoAdapter is the state of a node that lost an emulated adapter, with the lab's daemon or the connection to it. QEMU
-// does not reconnect, so Up restarts the node.
+// NoAdapter is the state of a node that lost an emulated adapter. QEMU does not reconnect, so Up restarts the node.
 const NoAdapter vm.State = "no-adapter"
 
 // An Adapted runtime emulates the adapters of its nodes.
 type Adapted interface {
 	checks.AdapterReader
-	// SetFault makes the adapter of a node's NIC fail, or work again if f is empty. In the latter case it returns
-	// when the node works as before.
+	// SetFault makes an adapter fail, or work again if f is empty. In the latter case it returns when the node works as
+	// before.
 	SetFault(ctx context.Context, node string, nic int, f checks.Fault) error
-	// ResetAdapter resets the adapter of a node's NIC, and returns when the node works as before.
+	// ResetAdapter returns when the node works as before.
 	ResetAdapter(ctx context.Context, node string, nic int) error
 }
 
-// Adapters implements checks.AdapterReader. A lab under a driver that emulates none has none.
+// Adapters implements checks.AdapterReader.
 func (r *Rack) Adapters(ctx context.Context) ([]checks.Adapter, error) {
 	if a, ok := r.runtime.(Adapted); ok {
 		return a.Adapters(ctx)
@@ -69,8 +68,7 @@ func (r *Rack) Claims(ctx context.Context) (all []string, err error) {
 // HasHostCards reports to package check whether nodes may have cards of a host.
 func (r *Rack) HasHostCards() bool { return !r.driver.Emulated }
 
-// Adapted returns the runtime that controls the adapter of a node's NIC, and the NIC's index. An empty nic means the
-// first.
+// Adapted returns the runtime that controls a node's adapter, and the NIC's index. An empty nic means the first.
 func (r *Rack) Adapted(node, nic string) (Adapted, int, error) {
 	for _, n := range r.Lab.Nodes {
 		if n.Name != node {
@@ -91,8 +89,7 @@ func (r *Rack) Adapted(node, nic string) (Adapted, int, error) {
 	return nil, 0, fmt.Errorf("lab %s has no node %s", r.Lab.Name, node)
 }
 
-// adapterWorks returns an error if the adapter of a node's NIC has failed, because its figures would not be the
-// lab's.
+// adapterWorks returns an error if an adapter has failed, because its figures would not be the lab's.
 func (r *Rack) adapterWorks(node, nic string) error {
 	all, err := r.Adapters(context.Background())
 	if err != nil {
@@ -101,20 +98,20 @@ func (r *Rack) adapterWorks(node, nic string) error {
 	return checks.Broken(r.Lab, all, node, nic)
 }
 
-// Fail gives an adapter a fault. If last is set, it waits that long and then clears the fault.
+// Fail gives an adapter a fault, for the time last if that is set.
 func Fail(ctx context.Context, x Adapted, node string, nic int, f checks.Fault, last time.Duration) error {
 	if err := x.SetFault(ctx, node, nic, f); err != nil || last == 0 {
 		return err
 	}
-	_ = wait.For(ctx, last) // an interrupted wait also ends the fault
+	_ = wait.For(ctx, last)
 	return x.SetFault(context.WithoutCancel(ctx), node, nic, "")
 }
 
-// linksFile, in a lab's directory, holds the requested links by port.
+// linksFile holds the requested links by port.
 const linksFile = "links.json"
 
-// SetLinks changes links of the switch, and returns its counters afterwards. It records all links as wanted, or
-// removes the record if no link is impaired then. fabric.ChangeLinks validates the changes before.
+// SetLinks changes links of the switch, and returns its counters afterwards. It records all links as wanted, or removes
+// the record if none is impaired then.
 func (r *Rack) SetLinks(ctx context.Context, c *fabric.Client, changes []fabric.PortLink) (fabric.Counters, error) {
 	for _, p := range changes {
 		if err := c.SetLink(ctx, p.Name, p.Link); err != nil {
@@ -128,14 +125,14 @@ func (r *Rack) SetLinks(ctx context.Context, c *fabric.Client, changes []fabric.
 	if slices.ContainsFunc(after.Ports, func(p fabric.PortCounters) bool { return p.Link.Impaired() }) {
 		return after, r.RecordLinks(after)
 	}
-	// Without requested links, studies and other programs may change links freely.
+	// Now studies and other programs may change links freely.
 	if err := os.Remove(filepath.Join(r.Dir, linksFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return after, err
 	}
 	return after, nil
 }
 
-// RecordLinks records the current links of the switch as wanted.
+// RecordLinks records the current links as wanted.
 func (r *Rack) RecordLinks(have fabric.Counters) error {
 	want := make(map[string]fabric.Link)
 	for _, p := range have.Ports {
@@ -150,7 +147,7 @@ func (r *Rack) LinksSet() bool {
 	return err == nil
 }
 
-// SwitchLinks implements checks.LinkReader. Whether a port is shut is a matter of other checks.
+// SwitchLinks implements checks.LinkReader, except for shut ports.
 func (r *Rack) SwitchLinks(ctx context.Context) ([]checks.SwitchLink, error) {
 	want := make(map[string]fabric.Link)
 	err := atomicfile.ReadJSON(filepath.Join(r.Dir, linksFile), &want)
@@ -171,7 +168,7 @@ func (r *Rack) SwitchLinks(ctx context.Context) ([]checks.SwitchLink, error) {
 	var out []checks.SwitchLink
 	for _, p := range have.Ports {
 		w, known := want[p.Name]
-		if !known { // of a node that was added later
+		if !known {
 			continue
 		}
 		l := checks.SwitchLink{Port: p.Name, Have: "as set", Want: "as set"}

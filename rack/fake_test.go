@@ -19,8 +19,7 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// fakeDriver is a third driver, as for another hypervisor. It is registered like the real ones, which do not know it,
-// nor does this package.
+// fakeDriver is registered like the real ones; this package knows none.
 const fakeDriver = "fake"
 
 func init() {
@@ -38,8 +37,7 @@ func init() {
 		New: func(r *Rack) Runtime { return &fakeLab{Rack: r} }})
 }
 
-// A fakeLab has machines that are files in the lab's directory: an existing file is a running machine. As with real
-// machines, other processes can find them.
+// A fakeLab has files as machines: an existing file is a running machine, which other processes can find.
 type fakeLab struct {
 	*Rack
 	closed bool
@@ -134,8 +132,8 @@ func (f *fakeLab) Close() error {
 	return nil
 }
 
-// A fakeAgent runs programs that print the node's name and their arguments, and exit with 3. It runs shells on this
-// machine, with the node's name in NODE.
+// A fakeAgent's programs print the node's name and their arguments, and exit with 3. It runs shells on this machine,
+// with the node's name in NODE.
 type fakeAgent struct {
 	node string
 	argv []string
@@ -148,7 +146,7 @@ func (a *fakeAgent) Call(_ context.Context, command string, args, result any) er
 	case "guest-exec":
 		m := args.(map[string]any)
 		a.argv = append([]string{m["path"].(string)}, m["arg"].([]string)...)
-		answer["pid"] = 1 << 30 // of no process of this machine, where the fake runs shells
+		answer["pid"] = 1 << 30 // no process of this machine
 	case "guest-exec-status":
 		code, out := 3, fmt.Appendf(nil, "%s: %q", a.node, a.argv)
 		if a.argv[0] == "sh" {

@@ -12,14 +12,14 @@ import (
 	"github.com/rackless/rackless/rack/verify/checks"
 )
 
-// A GPUEmulator is a runtime that emulates the GPUs of its nodes.
+// A GPUEmulator is a runtime with emulated GPUs.
 type GPUEmulator interface {
 	checks.GPUReader
-	// SetGPUFault makes a GPU of a node fail, or work again if f is empty.
+	// SetGPUFault makes a GPU fail, or work again if f is empty.
 	SetGPUFault(ctx context.Context, node string, number int, f checks.GPUFault) error
 }
 
-// GPUs implements checks.GPUReader. A lab under a driver that emulates none has none.
+// GPUs implements checks.GPUReader.
 func (r *Rack) GPUs(ctx context.Context) ([]checks.GPU, error) {
 	if e, ok := r.runtime.(GPUEmulator); ok {
 		return e.GPUs(ctx)
@@ -27,8 +27,7 @@ func (r *Rack) GPUs(ctx context.Context) ([]checks.GPU, error) {
 	return nil, nil
 }
 
-// FailGPU gives an emulated GPU of a node a fault, or ends it if f is empty. If last is set, it waits that long and
-// then ends the fault.
+// FailGPU gives a GPU a fault, or ends it if f is empty. If last is set, it waits that long and then ends the fault.
 func (r *Rack) FailGPU(ctx context.Context, node string, number int, f checks.GPUFault, last time.Duration) error {
 	i := slices.IndexFunc(r.Lab.Nodes, func(n lab.Node) bool { return n.Name == node })
 	if i < 0 {
@@ -47,6 +46,6 @@ func (r *Rack) FailGPU(ctx context.Context, node string, number int, f checks.GP
 	if err := e.SetGPUFault(ctx, node, number, f); err != nil || last == 0 {
 		return err
 	}
-	_ = wait.For(ctx, last) // an interrupted wait also ends the fault
+	_ = wait.For(ctx, last)
 	return e.SetGPUFault(context.WithoutCancel(ctx), node, number, "")
 }

@@ -1,13 +1,12 @@
 // Package rack manages running labs: it brings a lab up, records its state on disk, finds it again from any later
 // process, and ends it.
 //
-// One lab is one directory below Dirs.Run with its state, sockets and logs; `down` removes it completely. A file lock
-// next to the directory allows one process at a time to change a lab. No process watches over labs: Up compares the
-// actual with the wanted state, and applies the difference.
+// One lab is one directory below Dirs.Run with its state, sockets and logs; a file lock next to it allows one process
+// at a time to change the lab. No process watches over labs: Up compares the actual with the wanted state, and applies
+// the difference.
 //
-// The interface Runtime hides how nodes are made. Its implementations are packages below this one, which register a
-// Driver when they are imported: emulated runs nodes as processes on its own switch, placed as domains of libvirt on
-// the devices of a host, and vcenter as virtual machines of vSphere. This package does not import them.
+// The interface Runtime hides how nodes are made. Packages below this one register a Driver when they are imported:
+// emulated, placed and vcenter.
 package rack
 
 import (
@@ -32,9 +31,9 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// A Rack is a running lab as seen by this process. Its methods may be called from several goroutines.
+// A Rack is a running lab, for several goroutines.
 type Rack struct {
-	Lab   *lab.Lab // with the actual addresses of the nodes
+	Lab   *lab.Lab // with actual addresses
 	State *State
 	Dirs  Dirs
 	Dir   string // of the lab
@@ -61,7 +60,7 @@ func Open(d Dirs, name string) (*Rack, error) {
 	return newRack(d, s)
 }
 
-// newRack chooses the runtime by the driver of the state. It does not connect to or start anything.
+// newRack does not connect to or start anything.
 func newRack(d Dirs, s *State) (*Rack, error) {
 	driver, err := driverNamed(s.Lab.Name, s.Driver)
 	if err != nil {
@@ -73,8 +72,7 @@ func newRack(d Dirs, s *State) (*Rack, error) {
 	return r, nil
 }
 
-// OpenNode finds the lab of a node named NODE or LAB/NODE. If several labs have the node, it returns an error that
-// lists them.
+// OpenNode finds the lab of a node named NODE or LAB/NODE. If several labs have it, the error lists them.
 func OpenNode(d Dirs, node string) (*Rack, string, error) {
 	if labName, n, ok := strings.Cut(node, "/"); ok {
 		r, err := Open(d, labName)
@@ -118,7 +116,7 @@ func (r *Rack) names() []string {
 	return lists.Map(r.State.Nodes, func(n *Node) string { return n.Name })
 }
 
-// Close ends the connections to the nodes.
+// Close ends connections; the lab runs on.
 func (r *Rack) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,22 +128,22 @@ func (r *Rack) Close() error {
 	return errors.Join(append(errs, r.runtime.Close())...)
 }
 
-// Hosted returns the runtime of a lab on a host; false for others.
+// Hosted returns the runtime of a lab on a host.
 func (r *Rack) Hosted() (Hosted, bool) {
 	h, ok := r.runtime.(Hosted)
 	return h, ok
 }
 
-// Switch connects to the control of the switch between the nodes.
+// Switch connects to the switch's control.
 func (r *Rack) Switch() (*fabric.Client, error) { return r.runtime.Switch() }
 
-// SwitchState returns the state of the switch between the nodes.
+// SwitchState returns the switch's state.
 func (r *Rack) SwitchState() SwitchState { return r.runtime.SwitchState() }
 
-// Logs returns the files with the output of a node.
+// Logs returns the files with a node's output.
 func (r *Rack) Logs(node string) Logs { return r.runtime.Logs(node) }
 
-// Console connects to the serial console of a node.
+// Console connects to a node's serial console.
 func (r *Rack) Console(ctx context.Context, node string) (net.Conn, error) {
 	n, ok := r.State.Node(node)
 	if !ok {
@@ -168,7 +166,7 @@ func (r *Rack) Emulated() bool {
 	})
 }
 
-// Run executes a command on a node.
+// Run executes a command.
 func (r *Rack) Run(ctx context.Context, node string, c guest.Command) (guest.Result, error) {
 	a, err := r.Agent(ctx, node)
 	if err != nil {
@@ -181,7 +179,7 @@ func (r *Rack) Run(ctx context.Context, node string, c guest.Command) (guest.Res
 	return res, nil
 }
 
-// Stream executes a command on a node, writes its output as it comes and returns its exit status.
+// Stream writes a command's output as it comes and returns its exit status.
 func (r *Rack) Stream(ctx context.Context, node string, c guest.Command,
 	stdout, stderr io.Writer) (exit int, err error) {
 	a, err := r.Agent(ctx, node)
@@ -197,8 +195,7 @@ func (r *Rack) Stream(ctx context.Context, node string, c guest.Command,
 	return exit, nil
 }
 
-// Agent returns a connection to a node's agent, made on the first call and shared among all users of this Rack. Close
-// ends it.
+// Agent returns a connection that all users of this Rack share until Close.
 func (r *Rack) Agent(ctx context.Context, node string) (*guest.Agent, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -222,7 +219,7 @@ func (r *Rack) Agent(ctx context.Context, node string) (*guest.Agent, error) {
 	return a, nil
 }
 
-// Forget drops the connection to a node's agent, when the node has been replaced.
+// Forget drops the connection to a node that has been replaced.
 func (r *Rack) Forget(node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -239,8 +236,7 @@ func (r *Rack) drop(node string) {
 // NodeNames returns the nodes of all running labs as LAB/NODE, and by name if only one lab has it.
 func NodeNames(d Dirs) (out []string, err error) {
 	racks, err := OpenAll(d)
-	labs := make(map[string]int) // labs with a node of this name
-	// In two passes: a plain name is offered only if no other lab has it.
+	labs := make(map[string]int)
 	for _, r := range racks {
 		for _, n := range r.Lab.Nodes {
 			labs[n.Name]++
@@ -265,7 +261,7 @@ type Conn[T any] struct {
 	err  error // error of the attempt
 }
 
-// Open returns the connection, which dial makes the first time.
+// Open dials only the first time.
 func (c *Conn[T]) Open(dial func() (*T, error)) (*T, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -275,7 +271,7 @@ func (c *Conn[T]) Open(dial func() (*T, error)) (*T, error) {
 	return c.conn, c.err
 }
 
-// Close ends the connection by end, if there is one.
+// Close ends the connection, if any.
 func (c *Conn[T]) Close(end func(*T) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -286,8 +282,8 @@ func (c *Conn[T]) Close(end func(*T) error) error {
 	return end(conn)
 }
 
-// ConsoleFree returns an error if the console of a machine has a client, because QEMU serves one client and lets
-// others wait silently. (If two connect at the same instant, both pass the check, and one of them waits.)
+// ConsoleFree returns an error if a console has a client, because QEMU serves one client and lets others wait silently.
+// (If two connect at the same instant, one of them waits.)
 func ConsoleFree(what, socket string) error {
 	// procfs would fail at any user's socket with a line break in its name.
 	b, err := os.ReadFile("/proc/net/unix")
@@ -300,13 +296,13 @@ func ConsoleFree(what, socket string) error {
 	return nil
 }
 
-// accepted reports whether a listening unix socket has a connection that its process has accepted, by /proc/net/unix:
+// accepted reports whether a listening unix socket has an accepted connection, by /proc/net/unix:
 //
 //	Num       RefCount Protocol Flags    Type St Inode Path
 //	ffff8880: 00000003 00000000 00000000 0001 03 23456 /run/rackless/pair/vm00/console.sock
 //
-// The accepted end of a connection has the listener's path. St is 01 for a listener and 03 for a connection; a
-// connection that waits to be accepted has the inode 0 (unix_seq_show in the kernel's net/unix/af_unix.c).
+// The accepted end of a connection has the listener's path. St is 01 for a listener and 03 for a connection; one that
+// waits to be accepted has the inode 0 (unix_seq_show in the kernel's net/unix/af_unix.c).
 func accepted(procNetUnix []byte, path string) bool {
 	sc := bufio.NewScanner(bytes.NewReader(procNetUnix))
 	for sc.Scan() {
@@ -320,7 +316,7 @@ func accepted(procNetUnix []byte, path string) bool {
 // Dirs are the directories of rackless.
 type Dirs = userdirs.Dirs
 
-// DefaultDirs returns the directories for this user.
+// DefaultDirs returns this user's directories.
 var DefaultDirs = userdirs.Default
 
 // Progress of the steps of a long operation.

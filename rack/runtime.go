@@ -18,32 +18,28 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// A Driver is one way to run labs, selected by the key driver of a lab file. It is shared by all labs of the driver,
-// while New returns a Runtime for each lab.
+// A Driver is one way to run labs, selected by the key driver of a lab file.
 type Driver struct {
-	Name      string        // in lab files, and in the states of labs
-	Where     string        // place of its labs, for messages: "emulated", "on this host's devices"
-	DownLimit time.Duration // time limit for ending a lab
+	Name      string        // in lab files and states
+	Where     string        // for messages: "emulated", "on this host's devices"
+	DownLimit time.Duration // for ending a lab
 
-	// Emulated is set if NICs are emulated in any case, so that no figure of such a lab is one of hardware.
+	// Emulated NICs, in any case, mean that no figure is one of hardware.
 	Emulated bool
 
-	// NeedsPlace is set if nodes use the devices of a host, so that Up takes a Placement.
+	// NeedsPlace is set if nodes use devices of a host: Up takes a Placement.
 	NeedsPlace bool
 
-	// Check returns an error for settings that the driver does not support, before any change. nil means that it
-	// supports every lab file.
+	// Check returns an error for unsupported settings, before any change. nil supports every lab file.
 	Check func(l *lab.Lab) error
-	// Survey returns the steps that Up would make, and changes nothing. It is nil if Up only makes nodes, and does
-	// not change a host.
+	// Survey returns the steps that Up would make. It is nil if Up does not change a host.
 	Survey func(ctx context.Context, l *lab.Lab, place *Placement) ([]change.Result, error)
-	// New returns the runtime of one lab. It is called for every opened lab, and so must neither block nor change
-	// anything: connections are made on first use.
+	// New is called for every opened lab, and must neither block nor change anything: connections are made on first
+	// use.
 	New func(r *Rack) Runtime
 }
 
-// A Runtime operates one lab under its driver. Package rack chooses it when the lab is opened or brought up, and uses
-// it for everything that depends on the driver. Its Rack has the lab, its state and its directory.
+// A Runtime operates one lab under its driver. Its Rack has the lab, its state and its directory.
 //
 // Up and Down are called with the lab's lock held, all other methods from several goroutines.
 type Runtime interface {
@@ -53,22 +49,21 @@ type Runtime interface {
 	// Everything is recorded on disk before it is started, so that Down finds it if this process is killed. If Up
 	// fails, it stops everything that it has started; for a new lab Down does that.
 	Up(ctx context.Context, old *State, o Options, p *Progress) error
-	// Down ends everything that belongs to the lab, known to its state or not, even if the lab is gone or only half
-	// started. The caller removes the directory.
+	// Down ends everything of the lab, known to its state or not, even if the lab is gone or only half started. The
+	// caller removes the directory.
 	Down(ctx context.Context) error
 
-	// NodeState returns the current state of the node.
+	// NodeState returns the current state.
 	NodeState(ctx context.Context, n *Node) (vm.State, error)
-	// Agent connects to the guest agent of a node of the lab.
+	// Agent connects to a node's guest agent.
 	Agent(ctx context.Context, node string) (*guest.Agent, error)
-	// Emulated reports whether a part that measurements depend on is emulated: CPUs, the host, NICs, or RDMA that the
-	// kernel computes instead of a card.
+	// Console connects to a node's serial console.
 	Console(ctx context.Context, n *Node) (net.Conn, error)
 	// Logs returns the files with a node's output.
 	Logs(node string) Logs
-	// Switch connects to the control of the switch between the nodes, or returns an error if there is no switch.
+	// Switch connects to the switch's control, or returns an error if there is none.
 	Switch() (*fabric.Client, error)
-	// SwitchState returns the current state of the switch.
+	// SwitchState is current.
 	SwitchState() SwitchState
 	// Close ends the runtime's own connections; the lab runs on.
 	Close() error
@@ -76,42 +71,40 @@ type Runtime interface {
 
 // A Keeper is a runtime whose Down may leave settings that somebody has changed since.
 type Keeper interface {
-	// Kept describes the settings that the last Down has left as they are.
+	// Kept describes the settings that the last Down has left.
 	Kept() []string
 }
 
-// A Hosted runtime places nodes on the devices of a host by a plan, with which `rackless verify` compares the host
-// and its virtual machines.
+// A Hosted runtime places nodes on a host by a plan, with which `rackless verify` compares them.
 type Hosted interface {
-	// Placement returns the placement of the nodes.
+	// Placement is that of the nodes.
 	Placement() (*Placement, error)
 	// Local reports whether the host is this machine; otherwise only nodes can be checked.
 	Local(ctx context.Context) (bool, error)
-	// Domains reads the existing virtual machines of the lab, on this machine as the host.
+	// Domains reads the lab's virtual machines on this machine.
 	Domains(ctx context.Context) ([]checks.Domain, error)
 }
 
-// Logs are the files with the output of a node. They may be missing, or on another machine.
+// Logs may be missing, or on another machine.
 type Logs struct {
 	Console string // of the guest's serial console
-	QEMU    string // of the program that runs the guest
+	QEMU    string
 }
 
-// A SwitchState is the state of the switch between the nodes of a lab.
+// A SwitchState is of the switch between nodes.
 type SwitchState string
 
 // The states of a switch.
 const (
 	SwitchRunning SwitchState = "running"
 	SwitchDead    SwitchState = "dead" // Up restarts it
-	SwitchNone    SwitchState = "none" // the nodes are on NICs of a host
+	SwitchNone    SwitchState = "none" // nodes are on NICs of a host
 )
 
-// drivers holds the registered drivers by name. It is written only before main begins.
+// drivers is written only before main begins.
 var drivers = make(map[string]*Driver)
 
-// Register makes a driver known to Up and Open. Packages with a driver call it in their initialisation, so that a
-// program has the drivers that it imports. It panics if the name is taken.
+// Register makes a driver known to Up and Open, in its package's initialisation. It panics if the name is taken.
 func Register(d Driver) {
 	if drivers[d.Name] != nil {
 		panic("rack: driver " + d.Name + " is registered twice")
@@ -119,7 +112,7 @@ func Register(d Driver) {
 	drivers[d.Name] = &d
 }
 
-// driverNamed returns the driver of a lab. A state of another version may name a driver that this program lacks.
+// driverNamed may not find the driver of a state of another version.
 func driverNamed(labName, name string) (*Driver, error) {
 	d := drivers[name]
 	if d == nil {
@@ -129,10 +122,10 @@ func driverNamed(labName, name string) (*Driver, error) {
 	return d, nil
 }
 
-// DriverOf returns the name of the driver that runs a lab.
+// DriverOf names the driver that runs a lab.
 func DriverOf(l *lab.Lab) string { return string(l.RunBy()) }
 
-// Check returns an error for settings that the driver of a lab does not support, as Up does before any change.
+// Check returns an error for settings that the lab's driver does not support, as Up does.
 func Check(l *lab.Lab) error {
 	d, err := driverNamed(l.Name, DriverOf(l))
 	switch {
@@ -155,26 +148,26 @@ func Survey(ctx context.Context, l *lab.Lab, place *Placement) (steps []change.R
 	return steps, true, err
 }
 
-// IsHardware reports whether the nodes' CPUs are executed by the processor itself, without emulation.
+// IsHardware reports whether the processor itself executes the nodes' CPUs.
 func IsHardware(accelerator string) bool { return accelerator == "kvm" || accelerator == "esxi" }
 
-// NeedsPlace reports whether Up takes a Placement for the lab.
+// NeedsPlace reports whether Up takes a Placement.
 func NeedsPlace(l *lab.Lab) bool {
 	d := drivers[DriverOf(l)]
 	return d != nil && d.NeedsPlace
 }
 
-// NodeOverhead is the host memory of a QEMU besides the guest's own: measured as 24 to 40 MiB per clone under TCG,
-// including translated code.
+// NodeOverhead is a QEMU's memory besides the guest's own: 24 to 40 MiB were measured per clone under TCG, with
+// translated code.
 const NodeOverhead = 40 * lab.MiB
 
 // Room is this machine's memory for nodes.
 type Room struct {
-	Available lab.Bytes // memory that is available without swapping, by the kernel's estimate
-	PerNode   lab.Bytes // size of a node with the default memory
+	Available lab.Bytes // without swapping, by the kernel's estimate
+	PerNode   lab.Bytes // with the default memory
 }
 
-// Nodes returns how many nodes with the default memory Up would start without Overcommit.
+// Nodes returns how many default nodes Up would start without Overcommit.
 func (r Room) Nodes() int { return int(r.Available / r.PerNode) }
 
 // ReadRoom reads the machine's memory.
@@ -186,8 +179,7 @@ func ReadRoom() (Room, error) {
 	return Room{Available: available, PerNode: lab.DefaultMemory + NodeOverhead}, nil
 }
 
-// Accelerator chooses the executor of guests by the request: "kvm", "tcg", or "auto" or "" for KVM if it works.
-// reason says why it is not KVM. probe returns whether KVM works, and why not.
+// Accelerator chooses by the request: "kvm", "tcg", or "auto" or "" for KVM if it works. reason says why it is not KVM.
 func Accelerator(want string, probe func() (usable bool, reason string, err error)) (accel, reason string, err error) {
 	switch want {
 	case "tcg":
@@ -208,7 +200,7 @@ func Accelerator(want string, probe func() (usable bool, reason string, err erro
 	return "tcg", reason, nil
 }
 
-// Memory returns the bytes that the lab's nodes and daemon use of this machine now; ok is false if unreadable.
+// Memory returns the bytes that nodes and daemon use now; ok is false if unreadable.
 func (r *Rack) Memory() (bytes int64, ok bool) {
 	all := lists.Map(r.State.Nodes, func(n *Node) vm.Process { return n.Process })
 	if r.State.Daemon != nil {

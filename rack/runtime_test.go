@@ -36,7 +36,6 @@ func bringUp(t *testing.T, d Dirs, l *lab.Lab) {
 	}
 }
 
-// A driver unknown to this package supports the whole life of a lab.
 func TestLifeOfALabOfAThirdDriver(t *testing.T) {
 	d := Dirs{Run: filepath.Join(t.TempDir(), "run")}
 	var events []string
@@ -111,7 +110,6 @@ func TestLifeOfALabOfAThirdDriver(t *testing.T) {
 	}
 }
 
-// One connection to an agent serves all users, until it ends or the node is replaced.
 func TestAgentsAreSharedAndReplaced(t *testing.T) {
 	d := Dirs{Run: filepath.Join(t.TempDir(), "run")}
 	bringUp(t, d, fakeParse(t, "shared", "1"))
@@ -255,7 +253,7 @@ func TestNodesOfManyLabs(t *testing.T) {
 	}
 }
 
-// Only one process at a time changes a lab; others wait and learn its holder.
+// Other processes wait and learn the holder.
 func TestTheLockOfALab(t *testing.T) {
 	d := Dirs{Run: filepath.Join(t.TempDir(), "run")}
 	unlock, err := Lock(t.Context(), d, "locked", nil)

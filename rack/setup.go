@@ -13,8 +13,8 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// SetUp applies the settings of a lab file in running nodes: the steps of each node in order, then Slurm. If
-// everything is already done, it changes nothing and reports no progress.
+// SetUp applies the settings of a lab file in running nodes: the steps of each node in order, then Slurm. If everything
+// is done, it reports no progress.
 func (r *Rack) SetUp(ctx context.Context, p *Progress) error {
 	if err := r.runSteps(ctx, p); err != nil {
 		return fmt.Errorf("%w; lab %s is up without it: rackless up tries again", err, r.Lab.Name)
@@ -67,7 +67,7 @@ func (r *Rack) runSteps(ctx context.Context, p *Progress) error {
 	})
 }
 
-// holds reports whether a step is done: by its check, or, without a check, if it has been run on this node.
+// holds asks the step's check, or else whether it has been run on this node.
 func (r *Rack) holds(ctx context.Context, node string, s lab.Step) (bool, error) {
 	if s.Check == "" {
 		n, ok := r.State.Node(node)

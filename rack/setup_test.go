@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/lab"
 )
 
-// Steps run if their checks fail, and steps without a check once on a node. Failures name their step.
+// Steps without a check run once on a node. Failures name their step.
 func TestSetup(t *testing.T) {
 	dir := t.TempDir()
 	d := Dirs{Run: filepath.Join(dir, "run")}
@@ -54,7 +54,7 @@ func TestSetup(t *testing.T) {
 	if _, err := up(two); err != nil || runs() != "once made made " {
 		t.Errorf("a step that was undone: %v, it ran %s", err, runs())
 	}
-	// A lab with a failing step stays, with the results of earlier steps.
+	// The lab stays, with the results of earlier steps.
 	for step, want := range map[string]string{
 		"echo no such thing; exit 7": "setup: step 2 (echo no such thing; exit 7): it ended with status 7: no such " +
 			"thing; lab steps is up without it: rackless up tries again",

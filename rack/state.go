@@ -16,20 +16,19 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// State is the record of a lab, in state.json in its directory.
+// State is a lab's state.json.
 type State struct {
 	Version int      `json:"version"`       // of this format
 	Lab     *lab.Lab `json:"lab"`           // from the last Up
 	Driver  string   `json:"driver"`        // name of a Driver
-	URI     string   `json:"uri,omitempty"` // of the libvirt with the nodes
+	URI     string   `json:"uri,omitempty"` // of libvirt
 	Accel   string   `json:"accelerator"`
 	Emulate string   `json:"accelerator_reason"` // why not kvm
-	// EmulatedHost is set if this machine is itself emulated (rackless emulate), so that its KVM is not hardware
-	// either.
+	// EmulatedHost means that this machine is emulated (rackless emulate): its KVM is not hardware either.
 	EmulatedHost bool        `json:"emulated_host,omitempty"`
 	QEMU         string      `json:"qemu"`
 	Image        string      `json:"image"`            // key
-	Images       []string    `json:"images,omitempty"` // keys of other images in use
+	Images       []string    `json:"images,omitempty"` // in use
 	Kernel       string      `json:"kernel"`           // of the guests
 	Package      []string    `json:"packages"`
 	Daemon       *vm.Process `json:"daemon,omitempty"`
@@ -40,22 +39,22 @@ type State struct {
 
 const stateVersion = 1
 
-// A Node is the state of one node.
+// A Node is one node's state.
 type Node struct {
 	Name        string     `json:"name"`
 	Process     vm.Process `json:"process"`               // executes its CPUs, if on this machine
 	Accelerator string     `json:"accelerator"`           // "kvm" or "tcg"
-	Cloned      bool       `json:"cloned"`                // resumed from a template instead of booted
+	Cloned      bool       `json:"cloned"`                // not booted
 	ColdReason  string     `json:"cold_reason,omitempty"` // why it was booted
 	Started     time.Time  `json:"started"`
-	Agent       string     `json:"agent"`   // unix socket of the guest agent; "" if the driver holds it
-	Console     string     `json:"console"` // unix socket of the serial console; likewise
-	Log         string     `json:"log"`     // file with the console's output; likewise
+	Agent       string     `json:"agent"`   // unix socket; "" if the driver holds it
+	Console     string     `json:"console"` // likewise
+	Log         string     `json:"log"`     // of the console; likewise
 
-	Adapters  *vm.Process `json:"adapters,omitempty"` // process that emulates its NICs, if it is a separate one
+	Adapters  *vm.Process `json:"adapters,omitempty"` // if a separate process emulates its NICs
 	MachineID string      `json:"machine_id"`
 	Ready     bool        `json:"ready"`            // configured
-	SetUp     []string    `json:"set_up,omitempty"` // steps without a check that were run
+	SetUp     []string    `json:"set_up,omitempty"` // steps without a check
 	Facts     *facts.Node `json:"facts,omitempty"`
 }
 
@@ -77,11 +76,11 @@ func loadState(d Dirs, name string) (*State, error) {
 	return s, nil
 }
 
-// Save writes the state of the lab.
+// Save writes the state.
 func (r *Rack) Save() error { return statedir.Write(r.Dir, r.State) }
 
-// checkName refuses invalid names of labs, in particular "", which comes from an unset shell variable: its directory
-// would be that of all labs.
+// checkName refuses in particular "", which comes from an unset shell variable: its directory would be that of all
+// labs.
 func checkName(name string) error {
 	if name == userdirs.HostsDir {
 		return fmt.Errorf("lab %q: the name stands for emulated hosts: give the lab another one", name)
@@ -92,7 +91,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// Node returns the state of a node; false if it was not started yet.
+// Node returns false if a node was not started yet.
 func (s *State) Node(name string) (*Node, bool) {
 	if i := s.index(name); i >= 0 {
 		return s.Nodes[i], true
@@ -120,8 +119,7 @@ func (s *State) order() {
 	slices.SortFunc(s.Nodes, func(a, b *Node) int { return place[a.Name] - place[b.Name] })
 }
 
-// seen returns the lab with the actual addresses of its NICs: cards that are passed through have burned-in addresses,
-// which no file has.
+// seen fills in actual addresses: cards that are passed through have burned-in ones, which no file has.
 func (s *State) seen() *lab.Lab {
 	l := *s.Lab
 	l.Nodes = slices.Clone(l.Nodes)
@@ -141,8 +139,7 @@ func (s *State) seen() *lab.Lab {
 	return &l
 }
 
-// Lock locks a lab, so that one process at a time changes it. waiting, if not nil, is called once if another process
-// holds the lock.
+// Lock lets one process at a time change a lab. waiting, if set, is called once if another process holds the lock.
 func Lock(ctx context.Context, d Dirs, name string, waiting func(holder string)) (unlock func(), err error) {
 	if err := checkName(name); err != nil {
 		return nil, err

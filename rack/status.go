@@ -21,18 +21,18 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// Starting is the state of a node that up has not started or not configured yet. The other states are package vm's.
+// Starting means that up has not started or configured a node yet. Other states are package vm's.
 const Starting vm.State = "starting"
 
-// A NodeStatus is one node of the lab file with its current state.
+// A NodeStatus is a node of the lab file with its current state.
 type NodeStatus struct {
 	Lab   lab.Node
-	Node  *Node // nil if it was not started yet
+	Node  *Node // nil if not started yet
 	State vm.State
-	Err   error // why State is empty: the node could not be asked
+	Err   error // why State is empty
 }
 
-// Status returns the state of every node of the lab, in the order of the lab file.
+// Status is in the order of the lab file.
 func (r *Rack) Status(ctx context.Context) []NodeStatus {
 	all := make([]NodeStatus, len(r.Lab.Nodes))
 	index := make([]int, len(all))
@@ -40,8 +40,7 @@ func (r *Rack) Status(ctx context.Context) []NodeStatus {
 		all[i].Lab, index[i] = n, i
 		all[i].Node, _ = r.State.Node(n.Name)
 	}
-	// The limit only prevents 500 nodes from taking 500 descriptors at once, because asking is waiting. f never
-	// fails.
+	// For descriptors: asking is waiting. f never fails.
 	const limit = 32
 	err := Each(ctx, index, limit, func(ctx context.Context, i int) error {
 		s := &all[i]
@@ -76,17 +75,16 @@ func (r *Rack) Alive(ctx context.Context, node string) error {
 	return nil
 }
 
-// DaemonLog returns the path of the log of the lab's daemon.
+// DaemonLog is the log of the lab's daemon.
 func (r *Rack) DaemonLog() string { return filepath.Join(r.Dir, vm.FileDaemonLog) }
 
-// HomeDir returns the directory that nodes with a disk share as /home, if the lab has one. No node has its name.
+// HomeDir is /home of nodes with a disk, if the lab has one. No node has its name.
 func (r *Rack) HomeDir() string { return filepath.Join(r.Dir, "home.dir") }
 
-// NodeDir returns the directory of a node.
+// NodeDir returns a node's directory.
 func (r *Rack) NodeDir(node string) string { return filepath.Join(r.Dir, node) }
 
-// PortName returns the name of the switch port of a NIC: the node's name for the first NIC, followed by ".1", ".2"
-// ... for others.
+// PortName returns a NIC's switch port: the node's name for the first NIC, followed by ".1", ".2" ... for others.
 func PortName(node string, nic int) string {
 	if nic == 0 {
 		return node
@@ -94,7 +92,7 @@ func PortName(node string, nic int) string {
 	return fmt.Sprintf("%s.%d", node, nic)
 }
 
-// Ports returns the names of the switch ports of a node, in the order of its NICs.
+// Ports returns the switch ports of a node, in the order of its NICs.
 func (r *Rack) Ports(node string) []string {
 	var names []string
 	for _, n := range r.Lab.Nodes {
@@ -107,8 +105,8 @@ func (r *Rack) Ports(node string) []string {
 	return names
 }
 
-// OpenAll finds every lab of this user, by name. It leaves out labs that are just being made or removed, and returns
-// an error about other unreadable ones in addition to the readable ones.
+// OpenAll finds every lab of this user, by name, except labs that are being made or removed. The error is about other
+// unreadable ones, in addition to the readable ones.
 func OpenAll(d Dirs) ([]*Rack, error) {
 	names, err := d.Names()
 	if err != nil {
@@ -134,8 +132,8 @@ func OpenAll(d Dirs) ([]*Rack, error) {
 	return all, errors.Join(errs...)
 }
 
-// CheckRun refuses a directory for running labs that Up would refuse, without making it. It returns the number of
-// bytes left in a socket's path for the names of a lab and a node together.
+// CheckRun refuses a directory for running labs like Up, without making it. It returns the bytes left in a socket's
+// path for the names of lab and node together.
 func CheckRun(d Dirs) (names int, err error) {
 	if fi, err := os.Lstat(d.Run); err == nil {
 		if err := statedir.CheckOwner("running labs", d.Run, fi); err != nil {
@@ -144,12 +142,12 @@ func CheckRun(d Dirs) (names int, err error) {
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return 0, err
 	}
-	// RUN/LAB/NODE/console.sock is the longest; a port's socket, RUN/LAB/p-NODE.7.sock, is shorter.
+	// RUN/LAB/NODE/console.sock is the longest.
 	const maxSocketPath = 107 // unix(7)
 	return maxSocketPath - len(d.Run) - len("//"+"/console.sock"), nil
 }
 
-// MACsOf returns the addresses of the NICs of a node.
+// MACsOf returns a node's addresses.
 func MACsOf(l *lab.Lab, node string) ([]net.HardwareAddr, error) {
 	i := slices.IndexFunc(l.Nodes, func(n lab.Node) bool { return n.Name == node })
 	if i < 0 {
@@ -166,24 +164,24 @@ func MACsOf(l *lab.Lab, node string) ([]net.HardwareAddr, error) {
 	return macs, nil
 }
 
-// A Description is the current state of a lab. Its JSON is the output of rackless ls, see docs/json.md.
+// A Description is the JSON of rackless ls, see docs/json.md.
 type Description struct {
 	Name     string            `json:"name"`
 	Ready    bool              `json:"ready"`  // up has finished
 	Switch   string            `json:"switch"` // "running", "dead", or "none" on a host's own NICs
 	Driver   string            `json:"driver"`
 	Accel    string            `json:"accelerator"`                  // "kvm", "tcg" or "esxi"
-	Reason   string            `json:"accelerator_reason,omitempty"` // reason that Accelerator is not kvm
+	Reason   string            `json:"accelerator_reason,omitempty"` // why it is not kvm
 	Emulated bool              `json:"emulated"`
 	Kernel   string            `json:"kernel"`
 	Image    string            `json:"image"`
 	Dir      string            `json:"dir"`
-	Home     string            `json:"home,omitempty"` // directory that is /home of all full nodes
+	Home     string            `json:"home,omitempty"` // /home of all full nodes
 	Created  time.Time         `json:"created"`
-	Nodes    []NodeDescription `json:"nodes"` // in the order of the lab file
+	Nodes    []NodeDescription `json:"nodes"` // in the lab file's order
 }
 
-// A NodeDescription is the current state of a node.
+// A NodeDescription is a node's current state.
 type NodeDescription struct {
 	Name string `json:"name"`
 	// "running", "paused", "dead", "no-adapter", "starting" or "unknown"
@@ -198,16 +196,16 @@ type NodeDescription struct {
 	NICs       []NICDescription `json:"nics"`
 }
 
-// A NICDescription is a NIC of a node, with the RDMA device on it.
+// A NICDescription is a NIC with its RDMA device.
 type NICDescription struct {
 	Name    string `json:"name"`
 	MAC     string `json:"mac"`
 	Address string `json:"address"` // with its prefix length
 	RDMA    string `json:"rdma_device,omitempty"`
-	GID     *int   `json:"roce_v2_gid_index,omitempty"` // of the address; absent if the device has no such GID
+	GID     *int   `json:"roce_v2_gid_index,omitempty"` // absent without such a GID
 }
 
-// Describe asks each node's machine for its state, and describes the lab.
+// Describe asks each node's machine.
 func (r *Rack) Describe(ctx context.Context) Description {
 	s := r.State
 	l := Description{
@@ -253,10 +251,9 @@ func describeNode(st NodeStatus) NodeDescription {
 	return n
 }
 
-// Facts and Exec make a Rack a checks.Reader.
 var _ checks.Reader = (*Rack)(nil)
 
-// Facts returns the current facts of a node, from its kernel.
+// Facts are current, from a node's kernel.
 func (r *Rack) Facts(ctx context.Context, node string) (*facts.Node, error) {
 	a, err := r.Agent(ctx, node)
 	if err != nil {
@@ -265,8 +262,8 @@ func (r *Rack) Facts(ctx context.Context, node string) (*facts.Node, error) {
 	return a.ReadFacts(ctx)
 }
 
-// execPoll limits the interval of polling a command of Exec, such as a measurement, which ends half an interval late
-// on average. Polling takes CPU time from the node: 2 % of an emulated one at this interval.
+// execPoll is for commands of Exec, such as a measurement, which ends half an interval late on average. Polling takes 2
+// % of an emulated node's CPU time.
 const execPoll = 100 * time.Millisecond
 
 // Exec runs a command on a node.
@@ -274,14 +271,13 @@ func (r *Rack) Exec(ctx context.Context, node string, argv []string) (bench.Outp
 	return r.Serve(ctx, node, argv, nil)
 }
 
-// Serve runs a command on a node, such as the server of a measurement. Until awaited is closed, it polls rarely for
-// the command's end.
+// Serve runs a command, such as the server of a measurement. Until awaited is closed, it polls rarely for its end.
 func (r *Rack) Serve(ctx context.Context, node string, argv []string, awaited <-chan struct{}) (bench.Output, error) {
 	res, err := r.Run(ctx, node, guest.Command{Argv: argv, MaxPoll: execPoll, Awaited: awaited})
 	return bench.Output{Stdout: res.Stdout, Stderr: res.Stderr, ExitCode: res.ExitCode}, err
 }
 
-// ReadFile returns the current content of a node's file.
+// ReadFile returns a node's file.
 func (r *Rack) ReadFile(ctx context.Context, node, path string) ([]byte, error) {
 	a, err := r.Agent(ctx, node)
 	if err != nil {
@@ -290,11 +286,11 @@ func (r *Rack) ReadFile(ctx context.Context, node, path string) ([]byte, error) 
 	return a.ReadFile(ctx, path)
 }
 
-// Endpoint returns the address of a node for measurements: of its first NIC, with the GID index that was found when
-// the node came up. A node without NICs has no address.
+// Endpoint returns the address of a node's first NIC, with the GID index found when the node came up. A node without
+// NICs has no address.
 func (r *Rack) Endpoint(node string) (bench.Endpoint, error) { return r.EndpointOf(node, 0) }
 
-// EndpointOf is like Endpoint for one of the NICs of a node, by its number from 0.
+// EndpointOf is like Endpoint for another NIC, from 0.
 func (r *Rack) EndpointOf(node string, nic int) (bench.Endpoint, error) {
 	for _, n := range r.Lab.Nodes {
 		if n.Name != node {
@@ -305,7 +301,7 @@ func (r *Rack) EndpointOf(node string, nic int) (bench.Endpoint, error) {
 			return bench.Endpoint{}, fmt.Errorf("node %s has not been started yet", node)
 		}
 		if len(n.NICs) == 0 && nic == 0 {
-			return bench.Endpoint{Node: node}, nil // measurements of one node need no address
+			return bench.Endpoint{Node: node}, nil // measurements of one node
 		}
 		if nic >= len(n.NICs) {
 			return bench.Endpoint{}, fmt.Errorf("node %s has %s, and number %d is asked for, from 0", node,
@@ -329,7 +325,7 @@ func (r *Rack) EndpointOf(node string, nic int) (bench.Endpoint, error) {
 	return bench.Endpoint{}, fmt.Errorf("lab %s has no node %s", r.Lab.Name, node)
 }
 
-// ImageUsers returns the names of the running labs that were made from an image, by the image's key.
+// ImageUsers returns the names of running labs by their image's key.
 func ImageUsers(d Dirs) (map[string][]string, error) {
 	racks, err := OpenAll(d)
 	users := make(map[string][]string)

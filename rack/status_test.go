@@ -56,7 +56,7 @@ func TestOpenAllReturnsWhatCanBeReadBesideTheError(t *testing.T) {
 	d := Dirs{Run: t.TempDir()}
 	record(t, d, "good")
 	record(t, d, "worse")
-	if err := os.Mkdir(d.Lab("begun"), 0o700); err != nil { // made by up, which has not written its state yet
+	if err := os.Mkdir(d.Lab("begun"), 0o700); err != nil { // without a state yet
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(d.Lab("worse"), "state.json"), []byte("{"), 0o600); err != nil {

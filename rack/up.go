@@ -22,34 +22,34 @@ import (
 // Options of Up. The zero value suits most users.
 type Options struct {
 	Accel      string // "auto" or "", "kvm", "tcg"
-	Kernel     string // kernel image for the built-in image; "" means Debian's
-	Cold       bool   // boot every node instead of cloning a template
-	Overcommit bool   // start even if the nodes' memory exceeds the available memory
+	Kernel     string // for the built-in image; "" means Debian's
+	Cold       bool   // boot every node
+	Overcommit bool   // beyond the available memory
 	Progress   func(Event)
 
-	// Place is the placement of the nodes, for drivers that use the devices of a host.
+	// Place is for drivers that use a host.
 	Place *Placement
-	// Recreate stops running nodes on a host that have changed, to start them again.
+	// Recreate restarts running nodes on a host that have changed.
 	Recreate bool
 
-	// NodeLimit limits the time until a started node has been configured. The zero value means the driver's default.
+	// NodeLimit is for a started node to be configured. 0 means the driver's default.
 	NodeLimit time.Duration
 }
 
-// A Placement places the nodes of a lab on a host. It is stored with the lab, because the host may later be prepared
-// for another lab, or be another machine.
+// A Placement places a lab on a host. It is stored, because the host may later be prepared for another lab, or be
+// another machine.
 type Placement struct {
-	URI  string         `json:"uri"` // of the manager of the host's virtual machines
+	URI  string         `json:"uri"` // of libvirt or vCenter
 	Plan *plan.Plan     `json:"plan"`
 	Host *topology.Host `json:"host"` // host of the plan
 }
 
-// An UnfinishedError is a task for the user before Up can continue. Up's results so far are kept.
+// An UnfinishedError is a task for the user before Up can continue. Results so far are kept.
 type UnfinishedError struct{ Do string }
 
 func (e *UnfinishedError) Error() string { return e.Do }
 
-// An UndoneError is the error of Up if the lab did not run before, and nothing is left of it.
+// An UndoneError means that the lab did not run before, and nothing is left of it.
 type UndoneError struct{ error }
 
 // Unwrap returns the reason.
@@ -70,7 +70,7 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 	if r.driver.NeedsPlace && o.Place == nil {
 		return nil, fmt.Errorf("lab %s goes on a host: plan it there first", l.Name)
 	}
-	// After the checks above, so that a lab that is refused need not wait for another process.
+	// So that a lab that is refused need not wait.
 	unlock, err := Lock(ctx, d, l.Name, func(holder string) {
 		p.Note("waiting for process %s, which works on lab %s", holder, l.Name)
 	})
@@ -97,7 +97,7 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 	}
 	if err = r.runtime.Up(ctx, old, o, p); err == nil {
 		r.Lab = r.State.seen()
-		// A lab with nodes that cannot be set up stays, so that its user can see why.
+		// A lab with failing steps stays, so that its user can see why.
 		if err = r.SetUp(ctx, p); err != nil {
 			return nil, errors.Join(err, r.Close())
 		}
@@ -116,8 +116,8 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 	return nil, err
 }
 
-// StartNodes calls start for each node, at most limit at once, and saves the state with each result, for the next
-// rackless if this one is killed. The first error cancels the other calls and is returned when all have ended.
+// StartNodes calls start for each node, at most limit at once, and saves each result, for the next rackless if this one
+// is killed. The first error cancels the other calls and is returned when all have ended.
 func (r *Rack) StartNodes(ctx context.Context, nodes []lab.Node, limit int, p *Progress,
 	start func(context.Context, lab.Node) (*Node, error)) error {
 	p.Begin("nodes")
@@ -140,8 +140,8 @@ func (r *Rack) StartNodes(ctx context.Context, nodes []lab.Node, limit int, p *P
 	return err
 }
 
-// AwaitGIDs reads the facts of a node until each address of its NICs has a RoCE v2 GID on one of its RDMA devices:
-// the kernel adds them asynchronously, on a card not before its link is up. pause is the time between two reads.
+// AwaitGIDs reads a node's facts until each address has a RoCE v2 GID: the kernel adds them asynchronously, on a card
+// not before its link is up. pause is the time between two reads.
 func (r *Rack) AwaitGIDs(ctx context.Context, n lab.Node, node *Node, pause time.Duration) error {
 	for {
 		missing := ""
@@ -163,8 +163,8 @@ func (r *Rack) AwaitGIDs(ctx context.Context, n lab.Node, node *Node, pause time
 	}
 }
 
-// ConsoleTail returns the last lines of a node's console log as the end of an error message, or "". The log itself is
-// removed with a node that could not be started.
+// ConsoleTail returns the last lines of a console log, for an error message. The log is removed with a node that could
+// not be started.
 func ConsoleTail(path string) string {
 	lines := vm.EndOf(path, 5)
 	if lines == nil {
@@ -173,8 +173,8 @@ func ConsoleTail(path string) string {
 	return "; its console ended:\n  " + strings.Join(lines, "\n  ")
 }
 
-// Each calls f for every item, at most limit at once. The first error cancels the other calls and is returned when
-// all have ended.
+// Each calls f for every item, at most limit at once. The first error cancels the other calls and is returned when all
+// have ended.
 func Each[T any](ctx context.Context, items []T, limit int, f func(context.Context, T) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -202,18 +202,17 @@ func Each[T any](ctx context.Context, items []T, limit int, f func(context.Conte
 	return nil
 }
 
-// A Difference lists the changes that up would make in a running lab. Its JSON is the output of lab diff, see
-// docs/json.md.
+// A Difference is the JSON of lab diff, see docs/json.md.
 type Difference struct {
 	Lab     string       `json:"lab"`
 	Running bool         `json:"running"`
-	Changes []lab.Change `json:"changes"`          // from the running lab to the file
-	Repairs []string     `json:"repairs"`          // restarts by up that are not due to changes of the file
-	Effect  lab.Effect   `json:"effect,omitempty"` // greatest effect of the changes: "live", "recreate" or "rebuild"
+	Changes []lab.Change `json:"changes"`          // to the file
+	Repairs []string     `json:"repairs"`          // restarts not due to changes of the file
+	Effect  lab.Effect   `json:"effect,omitempty"` // the greatest: "live", "recreate" or "rebuild"
 }
 
-// Compare compares a lab with the running one of its name. If that does not run there are no changes, because up
-// would make all of it.
+// Compare compares with the running lab of that name. Without one there are no changes, because up would make all of
+// it.
 func Compare(ctx context.Context, d Dirs, l *lab.Lab) (Difference, error) {
 	out := Difference{Lab: l.Name, Changes: []lab.Change{}, Repairs: []string{}}
 	r, err := Open(d, l.Name)
@@ -226,7 +225,7 @@ func Compare(ctx context.Context, d Dirs, l *lab.Lab) (Difference, error) {
 	out.Running = true
 	out.Changes = append(out.Changes, lab.Diff(r.State.Lab, l)...)
 	out.Effect = lab.Dearest(out.Changes)
-	// A dead switch or node is no difference to the file, but users of diff want to know that up would restart it.
+	// A dead switch or node is no difference to the file, but up would restart it.
 	if r.SwitchState() == SwitchDead {
 		out.Repairs = append(out.Repairs, "switch: not running")
 	}
@@ -241,7 +240,7 @@ func Compare(ctx context.Context, d Dirs, l *lab.Lab) (Difference, error) {
 	return out, nil
 }
 
-// Text formats the changes of a lab with this number of nodes, one per line.
+// Text has one change per line; nodes is the lab's size.
 func (d Difference) Text(nodes int) string {
 	if !d.Running {
 		return fmt.Sprintf("lab %s is not running: up would start %s\n", d.Lab, words.Count(nodes, "node"))
@@ -259,8 +258,8 @@ func (d Difference) Text(nodes int) string {
 	return b.String()
 }
 
-// Down ends a lab and removes everything of it except results. It reports whether the lab existed; a missing lab is
-// not an error. kept are called for each setting that is left as it is, because somebody has changed it since.
+// Down ends a lab and removes everything of it except results. It reports whether the lab existed. kept are called for
+// each setting that is left, because somebody has changed it since.
 func Down(ctx context.Context, d Dirs, name string, kept ...func(what string)) (bool, error) {
 	unlock, err := Lock(ctx, d, name, nil)
 	if err != nil {
@@ -273,8 +272,8 @@ func Down(ctx context.Context, d Dirs, name string, kept ...func(what string)) (
 	return true, remove(ctx, d, name, kept...)
 }
 
-// remove ends everything of a lab and deletes its directory. The caller holds the lock. If the state is unreadable,
-// because it is damaged or a killed rackless did not write it, the default driver finds its processes without it.
+// remove needs the lock. If the state is unreadable, because it is damaged or a killed rackless did not write it, the
+// default driver finds its processes without it.
 func remove(ctx context.Context, d Dirs, name string, kept ...func(what string)) error {
 	s, err := loadState(d, name)
 	if err != nil {
@@ -284,7 +283,7 @@ func remove(ctx context.Context, d Dirs, name string, kept ...func(what string))
 	if err != nil {
 		return err
 	}
-	// The limit is for the whole operation: a hanging libvirt must not hold the lock forever.
+	// A hanging libvirt must not hold the lock forever.
 	limit := r.driver.DownLimit
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("lab %s was not down within %v", name, limit))
 	defer cancel()
@@ -308,8 +307,8 @@ func DownAll(ctx context.Context, d Dirs, kept ...func(what string)) ([]string, 
 	if err != nil {
 		return nil, err
 	}
-	// A lab may be only a lock: one that is just starting, or that was killed so early. Down waits for the former,
-	// and removes the lock of the latter.
+	// A lab may be only a lock: one that is just starting, or that was killed so early. Down waits for the former, and
+	// removes the lock of the latter.
 	entries, err := os.ReadDir(d.Run)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err

@@ -13,27 +13,26 @@ import (
 	"github.com/rackless/rackless/rack/adopt"
 )
 
-// Hosts for the descriptions, in the syntax of package synthetic. CPUs 0 and 1 are a core if cores have two threads.
-// After "apart" siblings are n and n + half of all.
+// Hosts in the syntax of package synthetic. CPUs 0 and 1 are a core if cores have two threads. After "apart" siblings
+// are n and n + half of all.
 const (
 	fourNodes = "numa:4(memory=32GiB) core:4 pu:2"       // 0-7, 8-15, 16-23, 24-31
 	noThreads = "numa:2(memory=64GiB) core:8 pu:1"       // 0-7, 8-15
 	desktop   = "apart [numa(memory=64GiB)] core:8 pu:2" // siblings n and n+8
-	isolated  = "isolated " + twoNodes                   // CPUs 4-15 and 20-31 are isolated
-	epyc      = "../../examples/hosts/epyc-7551p.ttar"   // siblings n and n+32; nodes of 8 cores; GPUs 06:00 and 21:00
+	isolated  = "isolated " + twoNodes
+	epyc      = "../../examples/hosts/epyc-7551p.ttar" // siblings n and n+32; nodes of 8 cores; GPUs 06:00 and 21:00
 )
 
-// An answer lists the faults of a machine on a host, found by hand by comparing the description with the host, not by
-// running the tested code.
+// An answer lists the faults of a machine on a host, found by hand, not by running the tested code.
 type answer struct {
-	machine string // file of the collection, or a description
+	machine string
 	host    string
 	wrong   string // failing checks
-	unread  string // part of the message about unread text; "" if all is understood
+	unread  string // "" if all is understood
 	why     string
 }
 
-// collected are machines of other people's programs and hosts, below inspect/testdata/devices/libvirt.
+// collected are other people's machines, below inspect/testdata/devices/libvirt.
 var collected = []answer{
 	{"insights-rhel_7_4_xml.xml", twoNodes, "", "", "4 virtual CPUs float over 32 CPUs on purpose"},
 	{"insights-rhel_7_4_xml.xml", "numa:1(memory=64GiB) core:2 pu:1", "RL068", "", "4 virtual CPUs, 2 CPUs"},
@@ -54,8 +53,7 @@ var collected = []answer{
 	{"kubevirt-cpu_pinning.xml", noThreads, "RL064", "", "I/O threads on the CPUs of the virtual CPUs"},
 }
 
-// others are machines of the collection that cannot be in this repository because of their licences. RACKLESS_CORPUS
-// names its directory.
+// others cannot be in this repository because of their licences. RACKLESS_CORPUS names their directory.
 var others = []answer{
 	{"domains/4gamers1pc-vm-cpu0-0.xml", "apart pack:2 [numa(memory=32GiB)] core:8 pu:2", "", "",
 		"a thread of each core, on one node with its memory; emulator and I/O threads beside"},
@@ -119,7 +117,6 @@ func hostdev(bus string, function int) string {
 
 func devices(list ...string) string { return "<devices>" + strings.Join(list, "") + "</devices>" }
 
-// synthetics are descriptions in forms that people write.
 var synthetics = []answer{
 	{domain("vm", 2, 4, "<cputune><vcpupin vcpu='0' cpuset='0-3,^0-1'/><vcpupin vcpu='1' cpuset='2,3'/>"+
 		"<emulatorpin cpuset='0-5,^2,^3'/></cputune>", threads), twoNodes, "", "",
@@ -190,7 +187,6 @@ var synthetics = []answer{
 		8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31),
 		threads), fourNodes, "RL067", "", "on nodes 1 and 3, and sees one"},
 
-	// A host that keeps CPUs apart.
 	{domain("vm", 4, 4, pins(emulator, 4, 5, 6, 7), threads), isolated, "", "", "one to one on isolated CPUs"},
 	{floating("4-7"), isolated, "RL061", "", "floats over isolated CPUs"},
 	{domain("vm", 4, 4, pins("<emulatorpin cpuset='8-9'/>", 4, 5, 6, 7), threads), isolated, "RL061", "",
@@ -271,7 +267,7 @@ func standing(t *testing.T, name string) *topology.Host {
 	return h
 }
 
-// renumber gives the CPUs of a host the usual numbers: the first threads of all cores come first.
+// renumber puts the first threads of all cores first, as usual.
 func renumber(h *topology.Host) {
 	half := h.CPUs.Online.Len() / 2
 	move := func(s *topology.CPUSet) {
@@ -309,7 +305,6 @@ func TestMachinesOfOtherPeople(t *testing.T) {
 	}
 }
 
-// hold compares the findings about a machine with the answer, and checks the result of mending.
 func hold(t *testing.T, a answer, dir string) {
 	m, h := machineOf(t, a.machine, dir), standing(t, a.host)
 	v, err := adopt.Check(t.Context(), h, "host", m)

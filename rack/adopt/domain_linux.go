@@ -13,9 +13,8 @@ import (
 	"github.com/rackless/rackless/vm/libvirt"
 )
 
-// A Domain is a domain of somebody else whose user has said its name. A change counts from its next start. The
-// description that there was is in a journal of the domain's own before anything is changed, and comes back byte for
-// byte.
+// A Domain is somebody else's, whose user has said its name. A change counts from its next start. A journal has the
+// earlier description, which comes back byte for byte.
 type Domain struct {
 	libvirt.Domain
 	Text string // definition for its next start
@@ -33,13 +32,13 @@ func Find(ctx context.Context, conn *libvirt.Conn, dir, name string) (*Domain, e
 	return &Domain{Domain: d, Text: string(text), conn: conn, journal: filepath.Join(dir, d.UUID)}, nil
 }
 
-// Machine is the domain as Check judges it.
+// Machine returns the domain for Check.
 func (d *Domain) Machine(ctx context.Context) (*inspect.Machine, error) {
 	return inspect.ParseMachine(ctx, d.Text, d.Name+".xml")
 }
 
-// Apply redefines the domain with text, which was made from d.Text. It may be called again for an adopted domain:
-// Undo always restores the description from before the first time.
+// Apply redefines the domain with text, made from d.Text. It may be called again: Undo always restores the description
+// from before the first time.
 func (d *Domain) Apply(ctx context.Context, text string) (err error) {
 	j, err := change.Open(d.journal, d.kinds())
 	if err != nil {
@@ -57,10 +56,10 @@ func (d *Domain) Apply(ctx context.Context, text string) (err error) {
 	return err
 }
 
-// ErrNotAdopted is returned for a domain that rackless has not changed, or that was undone.
+// ErrNotAdopted is returned if rackless has not changed the domain.
 var ErrNotAdopted = errors.New("rackless has not adopted it")
 
-// Before returns the description from before the domain was adopted.
+// Before returns the description from before the first Apply.
 func (d *Domain) Before() (string, error) {
 	e, err := d.entry()
 	if err != nil {
@@ -69,7 +68,6 @@ func (d *Domain) Before() (string, error) {
 	return string(e.Before), nil
 }
 
-// entry returns the entry of the domain's journal.
 func (d *Domain) entry() (*change.Entry, error) {
 	entries, err := change.ReadJournal(d.journal, d.kinds())
 	if err == nil && len(entries) == 0 {
@@ -81,8 +79,7 @@ func (d *Domain) entry() (*change.Entry, error) {
 	return entries[0], nil
 }
 
-// Undo restores the description from before the domain was adopted. If any part was changed since, which would be lost,
-// it fails and changes nothing.
+// Undo restores the description from Before. If any part was changed since, it fails and changes nothing.
 func (d *Domain) Undo(ctx context.Context) (err error) {
 	e, err := d.entry()
 	if err != nil {
@@ -116,7 +113,7 @@ func (d *Domain) kinds() change.Kinds {
 
 const kind = "libvirt domain"
 
-// A definition is the journaled operation: it defines one domain. Its state is the domain's complete XML.
+// A definition is the journaled operation. Its state is the domain's complete XML.
 type definition struct {
 	Name string `json:"name"`
 	UUID string `json:"uuid"`
@@ -136,7 +133,7 @@ func (o *definition) Read(ctx context.Context, _ *change.System) (change.State, 
 	return change.State(text), err
 }
 
-// Done compares the meaning of the two texts, because libvirt rewrites its input.
+// Done compares the meaning, because libvirt rewrites its input.
 func (o *definition) Done(s change.State) bool {
 	now, err := inspect.ParseMachine(context.Background(), string(s), o.Name)
 	wanted, err2 := inspect.ParseMachine(context.Background(), o.XML, o.Name)
@@ -151,8 +148,8 @@ func (o *definition) Restore(ctx context.Context, _ *change.System, before chang
 	return o.conn.RedefineForeign(ctx, o.Name, []byte(before))
 }
 
-// Outcome describes the result for the domain with the user's name for it. connect is the URI that the user must
-// specify, or ""; differs is set if the new description is different.
+// Outcome describes the result under the user's name for the domain. connect is the URI that the user must specify, or
+// ""; differs is set if the new description is different.
 func (d *Domain) Outcome(name, connect string, undo, changed, differs bool) string {
 	const later = "\nIt runs as before until it is shut down and started again; a reboot in the guest is not enough."
 	text := "\n"

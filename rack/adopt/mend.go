@@ -1,7 +1,6 @@
-// Package adopt checks an existing virtual machine on a host, and edits its description so that nothing is wrong with
-// its placement: domain XML of libvirt, or a configuration of Proxmox VE. It changes the text alone, and as little of
-// it as it can: the thread of the emulator first, then where the memory is, and a whole new placement by the planner
-// last. On Linux it also applies the edits to a libvirt domain that rackless has not made, and undoes them.
+// Package adopt checks an existing virtual machine on a host, and edits its description (domain XML of libvirt, or a
+// configuration of Proxmox VE) as little as it can: the thread of the emulator first, then the memory, and a whole new
+// placement by the planner last. On Linux it also applies the edits to a libvirt domain, and undoes them.
 package adopt
 
 import (
@@ -26,8 +25,7 @@ type Verdict struct {
 	Findings []finding.Finding `json:"findings"`
 	// Unread lists the parts of the description that could not be understood, and are not checked.
 	Unread []string `json:"unread,omitempty"`
-	// Diff is a change of the description that removes the findings of Mended, in the format of diff -u, or "" if
-	// there is no such edit.
+	// Diff removes the findings of Mended, in the format of diff -u, or is "".
 	Diff   string   `json:"diff,omitempty"`
 	Mended []string `json:"mended,omitempty"` // IDs of checks, without duplicates
 	Text   string   `json:"-"`                // description after Diff, or ""
@@ -35,8 +33,7 @@ type Verdict struct {
 	Unmended string `json:"unmended,omitempty"`
 }
 
-// mendable lists the checks of CPUs, memory and cells in a description. All others are about the host, or about the
-// machine's devices.
+// mendable lists checks of CPUs, memory and cells. Others are about the host or devices.
 var mendable = []string{"RL060", "RL061", "RL062", "RL063", "RL064", "RL065", "RL066", "RL067", "RL068", "RL070",
 	"RL071", "RL072", "RL088"}
 
@@ -46,27 +43,26 @@ func wrong(all []finding.Finding) []finding.Finding {
 	})
 }
 
-// A syntax reads a description and rewrites parts of it.
 type syntax interface {
-	// emulator moves QEMU's own threads to CPUs of the host.
+	// emulator moves QEMU's own threads.
 	emulator(text string, cpus topology.CPUSet) (string, error)
-	// reorder pins the virtual CPUs to these CPUs of the host, in order.
+	// reorder pins the virtual CPUs, in order.
 	reorder(text string, cpus []int) (string, error)
-	// memory binds the machine's memory to the NUMA nodes of its CPUs.
+	// memory binds memory to the NUMA nodes of the CPUs.
 	memory(text string, t *topology.Tenant, h *topology.Host) (string, error)
-	// place sets CPUs, memory and cells from a plan of the machine alone.
+	// place sets CPUs, memory and cells.
 	place(text string, p *placement) (string, error)
 }
 
-// Check checks a machine on a host with the other tenants in h. A tenant of h with the machine's UUID or name is its
-// earlier description, and is replaced. A domain of a plan is judged on the host with the isolated CPUs of that plan.
+// Check checks a machine on a host with the other tenants in h. A tenant with the machine's UUID or name is its earlier
+// description, and is replaced. A domain of a plan is judged with the isolated CPUs of that plan.
 func Check(ctx context.Context, h *topology.Host, hostName string, m *inspect.Machine) (*Verdict, error) {
 	others := *h
 	others.Tenants = nil
 	if isolated := plannedIsolation(m.Text); isolated != nil {
 		others.CPUs.Isolated = isolated
 	}
-	state := "shut off" // a machine that is not on the host needs the resources of a start
+	state := "shut off" // needs the resources of a start
 	for _, t := range h.Tenants {
 		if same(&t, &m.Tenant) {
 			state = t.State
@@ -80,7 +76,7 @@ func Check(ctx context.Context, h *topology.Host, hostName string, m *inspect.Ma
 	j := job{host: &others, state: state, machine: m, hostName: hostName, syntax: syntaxOf(m.Text)}
 	v := &Verdict{Machine: m.Tenant.Name, Host: hostName, Findings: j.judge(m.Tenant), Unread: m.Unread}
 	if v.Findings == nil {
-		v.Findings = []finding.Finding{} // an empty list in JSON instead of null
+		v.Findings = []finding.Finding{} // [] in JSON, not null
 	}
 	if len(wrong(v.Findings)) == 0 {
 		return v, nil
@@ -96,8 +92,7 @@ func Check(ctx context.Context, h *topology.Host, hostName string, m *inspect.Ma
 	return v, j.mend(ctx, v)
 }
 
-// CheckAll checks machines of one host, each together with the others. Earlier machines count as mended, so that all
-// diffs together fit on the host.
+// CheckAll checks machines of one host together. Earlier machines count as mended, so that all diffs together fit.
 func CheckAll(ctx context.Context, h *topology.Host, hostName string, machines []*inspect.Machine) ([]*Verdict, error) {
 	now := slices.Clone(machines)
 	verdicts := make([]*Verdict, len(machines))
@@ -126,8 +121,7 @@ func CheckAll(ctx context.Context, h *topology.Host, hostName string, machines [
 	return verdicts, nil
 }
 
-// withTenant replaces the tenant with t's UUID or name, keeping its state, or appends t. A tenant that the host does
-// not have is shut off.
+// withTenant replaces the tenant with t's UUID or name, keeping its state, or appends t, shut off.
 func withTenant(tenants []topology.Tenant, t topology.Tenant) []topology.Tenant {
 	for i := range tenants {
 		if same(&tenants[i], &t) {
@@ -217,7 +211,7 @@ func addsError(before, now []finding.Finding) bool {
 	})
 }
 
-// withLineEnds converts line ends to CRLF if all lines of before have them.
+// withLineEnds keeps CRLF if all lines of before have it.
 func withLineEnds(text, before string) string {
 	if n := strings.Count(before, "\n"); n == 0 || n != strings.Count(before, "\r\n") {
 		return text
@@ -243,7 +237,7 @@ func (j *job) emulatorOf(text string) (string, error) {
 	return j.syntax.emulator(text, cpus)
 }
 
-// reorder pins the virtual CPUs to their current CPUs, with the threads of a core side by side.
+// reorder puts the threads of a core side by side, on the current CPUs.
 func (j *job) reorder(context.Context) (string, error) {
 	own := j.machine.Tenant.Pinned()
 	var order []int
@@ -258,7 +252,7 @@ func (j *job) reorder(context.Context) (string, error) {
 	return j.syntax.reorder(j.machine.Text, order)
 }
 
-// moveMemory binds memory to the NUMA nodes of the CPUs, and also moves the emulator if it is wrong.
+// moveMemory also moves the emulator if it is wrong.
 func (j *job) moveMemory(context.Context) (string, error) {
 	text, err := j.syntax.memory(j.machine.Text, &j.machine.Tenant, j.host)
 	if err != nil || !j.emulatorWrong {
@@ -267,7 +261,7 @@ func (j *job) moveMemory(context.Context) (string, error) {
 	return j.emulatorOf(text)
 }
 
-// placeAnew plans the machine on the host with its devices, and with NUMA nodes in the guest if it has several.
+// placeAnew gives the guest NUMA nodes if the machine has several.
 func (j *job) placeAnew(ctx context.Context) (string, error) {
 	return j.place(ctx, shape{cells: j.severalNodes()})
 }
@@ -294,8 +288,8 @@ func (j *job) placeWithCells(ctx context.Context) (string, error) {
 	return j.place(ctx, shape{cells: true})
 }
 
-// placeOnSiblings plans the machine on half as many cores, and shows the guest the threads of each. The domain of a
-// guide often has siblings for its virtual CPUs, and no topology that tells the guest.
+// placeOnSiblings plans half as many cores, and shows the guest their threads. A guide's domain often has siblings for
+// its virtual CPUs, and no topology that tells the guest.
 func (j *job) placeOnSiblings(ctx context.Context) (string, error) {
 	t := &j.machine.Tenant
 	pairs := slices.ContainsFunc(j.host.Cores, func(c topology.Core) bool { return c.CPUs.Len() > 1 })
@@ -314,8 +308,8 @@ func (j *job) place(ctx context.Context, s shape) (string, error) {
 	return j.syntax.place(j.machine.Text, p)
 }
 
-// housekeeping returns CPUs for a machine's emulator threads: online, not isolated, and not of a tenant. If possible
-// they are not siblings of a tenant's CPUs, and on the NUMA nodes of the machine's CPUs.
+// housekeeping returns CPUs for emulator threads: online, not isolated, not a tenant's, and if possible not siblings of
+// a tenant's CPUs, and on the NUMA nodes of the machine's.
 func housekeeping(h *topology.Host, t *topology.Tenant) topology.CPUSet {
 	own := t.Pinned()
 	taken := own.Union(topology.UnionOf(h.Tenants, func(o topology.Tenant) topology.CPUSet { return o.Pinned() }))

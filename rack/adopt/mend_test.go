@@ -36,12 +36,11 @@ func pins(rest string, cpus ...int) string {
 	return b.String() + "  </cputune>"
 }
 
-// plugged returns a domain that starts with this number of virtual CPUs; the others can be plugged in later.
 func plugged(text string, vcpus int) string {
 	return strings.Replace(text, "<vcpu>", fmt.Sprintf("<vcpu current='%d'>", vcpus), 1)
 }
 
-// twoNodes is a host of two sockets with eight cores of two threads: CPUs 0 and 1 are a core, 0 to 15 a node.
+// twoNodes: CPUs 0 and 1 are a core, 0 to 15 a node.
 const twoNodes = "pack:2 [numa(memory=64GiB)] core:8 pu:2"
 
 const (
@@ -50,13 +49,13 @@ const (
 	snapshot = "../../machine/diagnose/testdata/cases/"
 )
 
-// machines are virtual machines with their hosts: a snapshot that includes the domain, a machine in one line of text,
-// or "". wrong are the failing checks, left the checks that no edit mends, and after the failing checks of the mended
-// machine, if different ("none" if there are none).
+// machines are tested with their hosts: a snapshot that includes the domain, a machine in one line of text, or "".
+// wrong are the failing checks, left the checks that no edit mends, and after, if different, the failing ones of the
+// mended machine.
 var machines = []struct{ name, text, beside, host, wrong, left, after string }{
 	{name: "vm-a", host: snapshot + "siblings-torn.tar.gz", wrong: "RL066"},
 	{name: "gpu-vm", host: snapshot + "flat-guest.tar.gz", wrong: "RL037 RL067 RL077", left: "RL037 RL077",
-		after: "RL037 RL077 RL087"}, // with cells, its devices are found to be on no cell
+		after: "RL037 RL077 RL087"},
 	{name: "../../machine/inspect/testdata/devices/libvirt/insights-rhel_7_4_xml.xml", host: twoNodes},
 	{name: "../../machine/inspect/testdata/devices/libvirt/insights-xml_rhosp.xml",
 		host: "numa:2 core:12 pu:1", wrong: "RL064"},
@@ -237,7 +236,7 @@ func TestMachines(t *testing.T) {
 				return
 			}
 			golden.Check(t, filepath.Join("testdata", title+".diff"), v.Diff)
-			// The diff applies, and the result has only the faults that remain.
+			// The result has only the faults that remain.
 			mended, err := inspect.ParseMachine(t.Context(), patched(t, m, v.Diff), m.File)
 			if err != nil {
 				t.Fatal(err)
@@ -264,7 +263,7 @@ func checks(v *adopt.Verdict) string {
 	return strings.Join(ids, " ")
 }
 
-// patched applies a diff with patch(1), as users do.
+// patched uses patch(1), as users do.
 func patched(t testing.TB, m *inspect.Machine, diff string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "machine")
@@ -283,7 +282,7 @@ func patched(t testing.TB, m *inspect.Machine, diff string) string {
 	return string(text)
 }
 
-// -corpus prints the findings about each domain in a directory, to look for false alarms.
+// -corpus helps to look for false alarms.
 var corpus = flag.String("corpus", "", "print what is found of each description in this `DIR`")
 
 func TestCorpus(t *testing.T) {

@@ -14,17 +14,17 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// A placement is a plan of one machine, as a lab of one node.
+// A placement is a plan of a lab of one node.
 type placement struct {
 	input render.Input
-	cells bool // the guest gets the NUMA nodes of the plan
+	cells bool // in the guest
 
 	vcpus  int             // of the machine
-	absent topology.CPUSet // virtual CPUs that are not in the plan
+	absent topology.CPUSet // not in the plan
 }
 
-// cpus returns the CPU of each virtual CPU of the machine, in plan order. Virtual CPUs that are not in the plan share
-// the planned CPUs in turn, to disturb only the machine itself and stay near its memory.
+// cpus returns the CPU of each virtual CPU. Those not in the plan share the planned CPUs in turn, to disturb only the
+// machine itself and stay near its memory.
 func (p *placement) cpus() []int {
 	planned := p.input.Plan.Nodes[0].VCPUs
 	cpus := make([]int, p.vcpus)
@@ -42,15 +42,13 @@ func (p *placement) cpus() []int {
 
 const nodeName = "vm"
 
-// A shape says how a machine that is planned anew sees the host.
 type shape struct {
-	cells    bool            // the guest gets the NUMA nodes of the plan
-	siblings bool            // two of its virtual CPUs are the threads of one core, even if the guest sees none
-	absent   topology.CPUSet // virtual CPUs that get no CPUs of their own
+	cells    bool            // the guest gets NUMA nodes
+	siblings bool            // two virtual CPUs are threads of one core, even if the guest sees none
+	absent   topology.CPUSet // get no CPUs of their own
 }
 
-// plan finds the best place for the machine on the host, with its devices. If these cannot be passed through, other
-// findings report that, and the machine is placed without them.
+// plan finds the best place. Devices that cannot be passed through have other findings, and are left out.
 func (j *job) plan(ctx context.Context, s shape) (*placement, error) {
 	var first error
 	for _, try := range []struct {
@@ -87,7 +85,7 @@ func (j *job) plan(ctx context.Context, s shape) (*placement, error) {
 	return nil, fmt.Errorf("no other place for %s: %w", j.machine.Tenant.Name, first)
 }
 
-// withHugepages returns the host with the memory of its hugepages alone, because pages that are set aside now need no
+// withHugepages returns the host with the memory of hugepages alone, because pages that are set aside now need no
 // reboot. It returns nil if the machine has none, or the host none of their size.
 func (j *job) withHugepages() *topology.Host {
 	size := j.pageSize()
@@ -114,7 +112,6 @@ func (j *job) withHugepages() *topology.Host {
 	return &h
 }
 
-// pageSize returns the size of the machine's hugepages, or 0 if it has none.
 func (j *job) pageSize() uint64 {
 	t := &j.machine.Tenant
 	if t.Hugepages == nil {
@@ -127,7 +124,7 @@ func (j *job) pageSize() uint64 {
 	return size
 }
 
-// lab describes the machine as a lab of one node, without the virtual CPUs that it has none of at the start.
+// lab leaves out virtual CPUs that are absent at the start.
 func (j *job) lab(s shape, withDevices bool) (*lab.Lab, error) {
 	t := &j.machine.Tenant
 	if t.VCPUs == 0 || t.MemoryBytes == nil {
@@ -178,7 +175,6 @@ func (j *job) lab(s shape, withDevices bool) (*lab.Lab, error) {
 	return l, nil
 }
 
-// one asks for the device at an address.
 func one(address topology.PCIAddr) lab.DeviceRequest {
 	return lab.DeviceRequest{Count: 1, Address: address.String()}
 }

@@ -12,10 +12,10 @@ import (
 
 type proxmox struct{}
 
-// proxmoxKey matches a line that only such a configuration has, not other texts about a machine.
+// proxmoxKey matches a line that only such a configuration has.
 var proxmoxKey = lazyregexp.New(`(?m)^(?:affinity|boot|cores|cpu|memory|name|numa\d*|ostype|sockets|vcpus): `)
 
-// syntaxOf distinguishes the two descriptions: XML begins with an angle bracket. It returns nil for other texts.
+// syntaxOf returns nil for other texts.
 func syntaxOf(text string) syntax {
 	switch {
 	case strings.HasPrefix(strings.TrimSpace(text), "<"):
@@ -61,7 +61,7 @@ func (proxmox) place(text string, p *placement) (string, error) {
 			fresh[i] = cellCPUs().ReplaceAllString(fresh[i], fmt.Sprintf("cpus=0-%d,", p.vcpus-1))
 		}
 	}
-	// The sections below the first are snapshots, which stay unchanged.
+	// Below the first section are snapshots, which stay.
 	now, snapshots, cut := strings.Cut(text, "\n[")
 	if cut {
 		now, snapshots = now+"\n", "["+snapshots
@@ -73,7 +73,7 @@ func (proxmox) place(text string, p *placement) (string, error) {
 			b.WriteString(line)
 			continue
 		}
-		if !done { // at the position of the first one
+		if !done {
 			b.WriteString(strings.Join(fresh, ""))
 		}
 		done = true

@@ -16,8 +16,7 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// domainXML is libvirt's description. Only changed elements are rewritten; everything else keeps its bytes, comments
-// and order, so that the diff is minimal.
+// domainXML rewrites only changed elements; everything else keeps its bytes, comments and order.
 type domainXML struct{}
 
 func parse(text string) (*libvirtxml.Domain, error) {
@@ -29,7 +28,7 @@ func parse(text string) (*libvirtxml.Domain, error) {
 	return &d, nil
 }
 
-// plannedIsolation returns the CPUs that the plan of a domain isolates, by its mark. It returns nil for others.
+// plannedIsolation returns the CPUs that a domain's plan isolates, or nil.
 func plannedIsolation(text string) *topology.CPUSet {
 	var d struct {
 		Metadata struct {
@@ -41,7 +40,7 @@ func plannedIsolation(text string) *topology.CPUSet {
 	}
 	cpus, err := topology.ParseCPUSet(d.Metadata.Mark.Isolated)
 	if err != nil {
-		return nil // somebody else has changed the mark
+		return nil // somebody has changed the mark
 	}
 	return &cpus
 }
@@ -60,8 +59,7 @@ func (domainXML) emulator(text string, cpus topology.CPUSet) (string, error) {
 	return replace(text, &libvirtxml.Domain{CPUTune: d.CPUTune}, "cputune")
 }
 
-// ioThreads returns the numbers of a domain's I/O threads: its own numbers, and for the others the lowest free ones,
-// as in libvirt.
+// ioThreads numbers those without a number like libvirt, by the lowest free ones.
 func ioThreads(d *libvirtxml.Domain) []uint {
 	var ids []uint
 	if d.IOThreadIDs != nil {
@@ -167,7 +165,7 @@ func (domainXML) place(text string, p *placement) (string, error) {
 	if p.cells {
 		cpu.Topology, cpu.Numa = planned.CPU.Topology, planned.CPU.Numa
 	} else if numa != nil && cpu.Numa != nil {
-		// A single cell stays one, with its memory on all nodes of the plan.
+		// A single cell stays one, with memory on all nodes of the plan.
 		for i, c := range cpu.Numa.Cell {
 			cell := uint(i)
 			if c.ID != nil {
@@ -186,13 +184,12 @@ func (domainXML) place(text string, p *placement) (string, error) {
 	return replace(text, &libvirtxml.Domain{CPU: cpu}, "cpu")
 }
 
-// order is the order of elements in libvirt's documents. A new element is inserted after the last existing one that
-// precedes it here.
+// order is libvirt's order of elements. A new element is inserted after the last that precedes it here.
 var order = []string{"name", "uuid", "title", "description", "metadata", "maxMemory", "memory", "currentMemory",
 	"memoryBacking", "vcpu", "vcpus", "iothreads", "iothreadids", "cputune", "numatune", "resource", "os", "features",
 	"cpu"}
 
-// replace replaces an element of the text by that of d, which has no other.
+// replace replaces an element of the text by d's.
 func replace(text string, d *libvirtxml.Domain, name string) (string, error) {
 	data, err := render.XML(d)
 	if err != nil {
@@ -204,7 +201,7 @@ func replace(text string, d *libvirtxml.Domain, name string) (string, error) {
 	}
 	at, ok := fresh[name]
 	if !ok {
-		return text, nil // nothing to write: the text is unchanged
+		return text, nil
 	}
 	element := strings.TrimSpace(string(data[at.from:at.to]))
 	have, err := children(text)
@@ -229,7 +226,7 @@ func replace(text string, d *libvirtxml.Domain, name string) (string, error) {
 	return text[:behind] + "\n  " + element + text[behind:], nil
 }
 
-// beside returns domain XML without the elements that mending writes again.
+// beside returns the XML without the elements that mending writes.
 func beside(text string) (string, error) {
 	have, err := children(text)
 	if err != nil {
@@ -237,7 +234,7 @@ func beside(text string) (string, error) {
 	}
 	var b strings.Builder
 	at := 0
-	for _, name := range []string{"vcpu", "cputune", "numatune", "cpu"} { // in the order of libvirt's documents
+	for _, name := range []string{"vcpu", "cputune", "numatune", "cpu"} {
 		if e, ok := have[name]; ok && e.from >= at {
 			b.WriteString(strings.TrimSpace(text[at:e.from]))
 			at = e.to
@@ -249,7 +246,7 @@ func beside(text string) (string, error) {
 
 type span struct{ from, to int }
 
-// children returns the spans of the root's child elements, by name, and of the first if there are several.
+// children returns the spans of the root's children, of the first with each name.
 func children(text string) (map[string]span, error) {
 	found := map[string]span{}
 	d := xml.NewDecoder(strings.NewReader(text))

@@ -1,5 +1,5 @@
 // Package course breaks a running lab with common faults, and checks whether it works again: the puzzles of
-// docs/course.md. The fault is recorded in the lab's directory, so that it can be undone, and ends with the lab.
+// docs/course.md. The fault is recorded in the lab's directory, and ends with the lab.
 package course
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// puzzleFile exists in a lab's directory while the lab is broken.
+// puzzleFile exists while the lab is broken.
 const puzzleFile = "puzzle.json"
 
 type record struct {
@@ -40,7 +40,7 @@ type Outcome struct {
 	NotOK  int
 }
 
-// Puzzle returns the puzzle with which the lab is broken.
+// Puzzle returns the present puzzle.
 func (l *Lab) Puzzle() (Puzzle, error) {
 	_, p, err := l.open()
 	return p, err
@@ -61,7 +61,7 @@ func (l *Lab) open() (k record, p Puzzle, err error) {
 	return k, l.named(Puzzles()[k.Number-1]), nil
 }
 
-// Fitting returns the numbers of the puzzles for this lab: those of GPUs need them.
+// Fitting returns the numbers of the puzzles for this lab.
 func (l *Lab) Fitting() (numbers []int) {
 	for i, p := range Puzzles() {
 		if p.GPU == "" || p.Node < len(l.Lab.Nodes) && l.Lab.Nodes[p.Node].GPUs > 0 {
@@ -78,8 +78,8 @@ func (l *Lab) named(p Puzzle) Puzzle {
 	return p
 }
 
-// Break breaks the lab by the puzzle with this number, from 1, and returns it. If the puzzle does not fit the lab, or
-// the lab already has the fault, it is left unchanged.
+// Break breaks the lab by a puzzle, from 1, and returns it. If the puzzle does not fit, or the lab already has the
+// fault, nothing changes.
 func (l *Lab) Break(ctx context.Context, number int) (p Puzzle, err error) {
 	unlock, err := rack.Lock(ctx, l.Dirs, l.Lab.Name, nil)
 	if err != nil {
@@ -111,18 +111,16 @@ func (l *Lab) Break(ctx context.Context, number int) (p Puzzle, err error) {
 		return p, err
 	}
 	if err := l.doBreak(ctx, p, c, before); err != nil {
-		// The caller's context may be canceled.
 		return p, errors.Join(fmt.Errorf("puzzle %d: %w", number, err), l.mend(context.WithoutCancel(ctx), k, p))
 	}
 	return p, nil
 }
 
-// doBreak breaks the lab, provided that a check of verify sees the fault.
+// doBreak requires that a check of verify sees the fault.
 func (l *Lab) doBreak(ctx context.Context, p Puzzle, c *fabric.Client, now fabric.Counters) error {
 	port := []string{rack.PortName(l.Lab.Nodes[p.Node].Name, 0)}
 	if p.Busy {
-		// Frames to a busy receiver wait at the receiver's port. If the broken node is the sender, that is the next
-		// node's.
+		// Frames to a busy receiver wait at its port: the next node's, if the broken node is the sender.
 		at := port
 		if p.Node == 0 {
 			at = []string{rack.PortName(l.Lab.Nodes[1].Name, 0)}
@@ -181,7 +179,7 @@ func (l *Lab) failing(ctx context.Context, check string) ([]finding.Finding, err
 		return nil, fmt.Errorf("lab %s cannot have this fault, as verify has no check %s for it; the puzzles are made "+
 			"for examples/course.yaml and, of GPUs, examples/gpu.yaml", l.Lab.Name, check)
 	}
-	// The names of the checks would give the fault away.
+	// The checks' names would give the fault away.
 	l.Progress.Begin("break the lab")
 	all, err := t.Findings(ctx, []string{check}, func(string) {})
 	return finding.NotOK(all), err
@@ -206,7 +204,7 @@ func (l *Lab) script(ctx context.Context, p Puzzle, script string) error {
 	return err
 }
 
-// Mend undoes Break, even if a part was repaired by hand, and returns the puzzle.
+// Mend undoes Break, even if a part was repaired by hand.
 func (l *Lab) Mend(ctx context.Context) (Puzzle, error) {
 	unlock, err := rack.Lock(ctx, l.Dirs, l.Lab.Name, nil)
 	if err != nil {
@@ -233,11 +231,11 @@ func (l *Lab) mend(ctx context.Context, k record, p Puzzle) error {
 		}
 		errs = append(errs, err)
 	}
-	// The lab file's settings come last, because an adapter that was reset has lost its driver's settings.
+	// Last, because an adapter that was reset has lost its driver's settings.
 	return errors.Join(append(errs, l.script(ctx, p, p.Mends), l.SetUp(ctx, l.Progress), l.close(ctx, k))...)
 }
 
-// close restores the switch's links from before the puzzle, and ends it.
+// close restores the links from before the puzzle.
 func (l *Lab) close(ctx context.Context, k record) error {
 	c, err := l.Switch()
 	if err != nil {
@@ -249,7 +247,7 @@ func (l *Lab) close(ctx context.Context, k record) error {
 	return os.Remove(filepath.Join(l.Dir, puzzleFile))
 }
 
-// Judge makes all checks. If they pass, the puzzle is solved and ends.
+// Judge makes all checks. If they pass, the puzzle ends.
 func (l *Lab) Judge(ctx context.Context) (o Outcome, err error) {
 	unlock, err := rack.Lock(ctx, l.Dirs, l.Lab.Name, nil)
 	if err != nil {

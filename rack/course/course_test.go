@@ -14,8 +14,7 @@ import (
 	"github.com/rackless/rackless/rdma/fabric"
 )
 
-// A test in cmd/rackless checks on a running lab that each puzzle breaks it, that verify sees that, and that it is
-// mended.
+// cmd/rackless tests on a running lab that verify sees each puzzle, and that it is mended.
 func TestEveryPuzzleIsWhole(t *testing.T) {
 	t.Parallel()
 	names := make(map[string]bool)
@@ -87,7 +86,6 @@ func TestARecordOfAnotherVersionIsRefused(t *testing.T) {
 	}
 }
 
-// A puzzle by chance is one that the lab can have.
 func TestPuzzlesThatFit(t *testing.T) {
 	t.Parallel()
 	fits := func(gpus ...int) (n int) {

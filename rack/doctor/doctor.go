@@ -1,5 +1,4 @@
-// Package doctor checks whether a machine can run emulated labs, and how to fix it if not. It checks everything that
-// rack.Up needs, and changes nothing.
+// Package doctor checks whether a machine can run emulated labs, and how to fix it if not. It changes nothing.
 package doctor
 
 import (
@@ -29,23 +28,23 @@ import (
 	"github.com/rackless/rackless/vm/qemu"
 )
 
-// A Report holds the findings of Look. Its JSON is the output of rackless doctor, see docs/json.md.
+// A Report is the output of rackless doctor, see docs/json.md.
 type Report struct {
 	Part          // for up
 	Emulated Part `json:"emulated_hosts"` // for emulate, in addition
-	RealHost Part `json:"real_host"`      // for prepare, and for up with devices of this host
+	RealHost Part `json:"real_host"`      // for prepare, and for up with host devices
 }
 
 // Options change how Look examines the machine.
 type Options struct {
 	Dirs     rack.Dirs
-	Probe    bool // build the node image if it is missing, to find out whether KVM works
-	NoBoot   bool // skip the trial boot under KVM, and leave its result open
+	Probe    bool // build a missing node image, to find out whether KVM works
+	NoBoot   bool // no trial boot under KVM; its result stays open
 	Progress *rack.Progress
 }
 
-// Look examines this machine. Without Options.Probe it tries KVM only if the node image exists, because
-// building the image takes a minute and downloads packages.
+// Look examines this machine. Without Options.Probe it tries KVM only if the node image exists, because building takes
+// a minute and downloads packages.
 func Look(ctx context.Context, o Options) Report {
 	root := os.DirFS("/")
 	d := &doctor{dirs: o.Dirs, root: root, system: distro.Of(root), look: exec.LookPath, probe: o.Probe,
@@ -67,30 +66,30 @@ type doctor struct {
 
 	items []finding.Finding
 	qemu  qemu.Driver  // set by checkQEMU
-	image *image.Image // complete image of this version, or nil
+	image *image.Image // of this version, complete; or nil
 }
 
 func ok(format string, args ...any) finding.Finding {
 	return finding.Finding{Status: finding.OK, Evidence: fmt.Sprintf(format, args...)}
 }
 
-// warn returns the finding that labs work, but slower or smaller than possible.
+// warn means that labs work, but slower or smaller.
 func warn(evidence, fix string) finding.Finding {
 	return finding.Finding{Status: finding.Warn, Evidence: evidence, Fix: fix}
 }
 
-// lack returns the finding that labs cannot work.
+// lack means that labs cannot work.
 func lack(evidence, fix string) finding.Finding {
 	return finding.Finding{Status: finding.Lack, Evidence: evidence, Fix: fix}
 }
 
-// add records a finding. Programs identify checks by id, so ids must not change.
+// add's ids must not change, because programs identify checks by them.
 func (d *doctor) add(id, title string, f finding.Finding) {
 	f.ID, f.Title = id, title
 	d.items = append(d.items, f)
 }
 
-// run makes all checks, in the order of up's needs: later checks use the results of earlier ones.
+// run's later checks use the results of earlier ones.
 func (d *doctor) run(ctx context.Context) {
 	d.progress.Begin("QEMU")
 	d.add("qemu", "QEMU", d.checkQEMU(ctx))
@@ -111,8 +110,8 @@ func (d *doctor) run(ctx context.Context) {
 	d.checkLimits()
 }
 
-// checkQEMU finds QEMU, and records its path and version for the checks of KVM and of templates. Without an installed
-// QEMU, one in the cache will do, which up unpacks if apt has it.
+// checkQEMU also records QEMU for later checks. Without an installed QEMU, one in the cache will do, which up unpacks
+// if apt has it.
 func (d *doctor) checkQEMU(ctx context.Context) finding.Finding {
 	binary, version, err := vm.Find()
 	if err == nil {
@@ -131,13 +130,13 @@ func (d *doctor) checkQEMU(ctx context.Context) finding.Finding {
 	return lack(err.Error(), d.install(image.QEMUPackage(runtime.GOARCH), "QEMU 8.0 or newer")+", or "+image.ImportFix)
 }
 
-// unpacks reports whether up can get missing programs from Debian.
+// unpacks reports whether up can get programs from Debian.
 func (d *doctor) unpacks() bool {
 	_, err := d.look("apt-get")
 	return err == nil && d.system.Debian()
 }
 
-// builds reports whether up can build node images, which needs apt's lists of Debian.
+// builds needs apt's lists of Debian.
 func (d *doctor) builds() bool {
 	lists, err := fs.Glob(d.root, "var/lib/apt/lists/*_debian_dists_*_Packages*")
 	return d.system.Debian() || err == nil && len(lists) > 0
@@ -145,13 +144,12 @@ func (d *doctor) builds() bool {
 
 const qemuDownload = "52 MB to download"
 
-// install returns how to install the package with Debian's name here. On an unknown distribution it names the
-// program.
+// install takes Debian's name. On an unknown distribution it names the program.
 func (d *doctor) install(name, what string) string {
 	return cmp.Or(d.system.Install(name), "install "+what)
 }
 
-// checkConnectX looks for a QEMU that supports emulated ConnectX adapters. Labs without adapters do not need it.
+// checkConnectX is only for labs with adapters.
 func (d *doctor) checkConnectX(ctx context.Context) finding.Finding {
 	have := vm.Emulator{Path: d.qemu.Binary, Version: d.qemu.Version, Lead: d.qemu.Lead}
 	if have.Path != "" && have.HasVFIOUser() {
@@ -169,7 +167,7 @@ func (d *doctor) checkConnectX(ctx context.Context) finding.Finding {
 	return warn("they need QEMU 10.1 or newer with vfio-user: nodes have soft RoCE instead", image.ImportFix)
 }
 
-// checkHome looks for the means to share /home among full nodes. Labs without home: shared do not need it.
+// checkHome is only for labs with home: shared.
 func (d *doctor) checkHome() finding.Finding {
 	installed := vm.Emulator{Path: d.qemu.Binary, Version: d.qemu.Version}
 	switch {
@@ -182,7 +180,7 @@ func (d *doctor) checkHome() finding.Finding {
 	return ok("QEMU %s has virtio-9p-pci", installed.Version)
 }
 
-// checkImage looks for the image that up would use. With probe it builds the image if it is missing.
+// checkImage builds the image with probe.
 func (d *doctor) checkImage(ctx context.Context) finding.Finding {
 	fix := image.ImportFix
 	if d.builds() {
@@ -207,8 +205,7 @@ func (d *doctor) checkImage(ctx context.Context) finding.Finding {
 	return lack(err.Error(), "make the cache readable, or set RACKLESS_CACHE")
 }
 
-// toBuild returns the finding that a need of image builds is missing. It is a warning if an image exists, because
-// labs then work.
+// toBuild is a warning if an image exists, because labs then work.
 func (d *doctor) toBuild(evidence, fix string) finding.Finding {
 	if d.image != nil {
 		return warn(evidence, fix)
@@ -216,7 +213,6 @@ func (d *doctor) toBuild(evidence, fix string) finding.Finding {
 	return lack(evidence, fix)
 }
 
-// checkPackages looks for the programs that build an image. Running an image does not need them.
 func (d *doctor) checkPackages() finding.Finding {
 	programs := []string{"apt-get", "apt-cache", "dpkg-deb"}
 	missing := slices.DeleteFunc(slices.Clone(programs), func(p string) bool {
@@ -229,9 +225,9 @@ func (d *doctor) checkPackages() finding.Finding {
 	return ok("%s", strings.Join(programs, ", "))
 }
 
-// checkLists looks for apt's package lists. Without them, as in a fresh container, apt finds no package.
+// checkLists is needed in a fresh container, in which apt finds no package.
 func (d *doctor) checkLists() finding.Finding {
-	// The lists may be compressed: _Packages, _Packages.lz4 ...
+	// They may be compressed: _Packages.lz4 ...
 	lists, err := fs.Glob(d.root, "var/lib/apt/lists/*_Packages*")
 	switch {
 	case err != nil:
@@ -244,8 +240,8 @@ func (d *doctor) checkLists() finding.Finding {
 	return ok("%s in /var/lib/apt/lists", words.Count(len(lists), "list"))
 }
 
-// checkKVM boots the image under KVM: even if /dev/kvm exists, nested KVM may be broken, or the user may not open it.
-// Labs work without KVM, so the result is at most a warning.
+// checkKVM boots the image: nested KVM may be broken, or the user may not open /dev/kvm. Labs work without KVM, so the
+// result is at most a warning.
 func (d *doctor) checkKVM(ctx context.Context) finding.Finding {
 	const slow = "nodes are emulated (TCG): everything works, more slowly"
 	if _, err := fs.Stat(d.root, "dev/kvm"); errors.Is(err, fs.ErrNotExist) {
@@ -275,7 +271,7 @@ func (d *doctor) checkKVM(ctx context.Context) finding.Finding {
 	return warn(reason+"; "+slow, "use a machine with hardware virtualisation for speed")
 }
 
-// checkTemplates counts the templates for the current image and QEMU. Zero is fine, because the first up makes one.
+// checkTemplates accepts zero, because the first up makes one.
 func (d *doctor) checkTemplates() finding.Finding {
 	all, err := vm.Cache{Dir: d.dirs.Templates()}.List()
 	if err != nil {
@@ -300,7 +296,7 @@ func (d *doctor) checkTemplates() finding.Finding {
 	return ok("%d for the present image and QEMU", usable)
 }
 
-// checkMemory checks the memory for a lab of at least two nodes. A control group may allow less than the machine has.
+// checkMemory is for at least two nodes. A control group may allow less than the machine has.
 func (d *doctor) checkMemory() finding.Finding {
 	room, err := rack.ReadRoom()
 	if err != nil {
@@ -319,7 +315,7 @@ func (d *doctor) checkMemory() finding.Finding {
 	return ok("%s of %v each with QEMU", evidence, room.PerNode)
 }
 
-// checkCPUs warns about a single core: labs work on one, but figures measured there mean little.
+// checkCPUs warns about a single core: its figures mean little.
 func checkCPUs(n int) finding.Finding {
 	evidence := fmt.Sprintf("%d may be used by this process", n)
 	if n < 2 {
@@ -328,7 +324,6 @@ func checkCPUs(n int) finding.Finding {
 	return ok("%s", evidence)
 }
 
-// checkDirs checks the three directories of a user, and the length of socket paths in the first.
 func (d *doctor) checkDirs() {
 	d.add("run", "running labs", checkDir(d.dirs.Run, "RACKLESS_RUN", finding.Lack))
 	d.add("cache", "cache", checkDir(d.dirs.Cache, "RACKLESS_CACHE", finding.Lack))
@@ -336,8 +331,7 @@ func (d *doctor) checkDirs() {
 	d.add("run-path", "path of sockets", d.checkSockets())
 }
 
-// checkDir checks that a directory can be written or created, without creating it. lacking is the status if it
-// cannot.
+// checkDir creates nothing. lacking is the status if it cannot be written.
 func checkDir(path, env string, lacking finding.Status) finding.Finding {
 	if err := writable(path); err != nil {
 		return finding.Finding{Status: lacking, Evidence: err.Error(),
@@ -346,8 +340,7 @@ func checkDir(path, env string, lacking finding.Status) finding.Finding {
 	return ok("%s can be written", path)
 }
 
-// checkSockets checks that the names of lab and node fit into the paths of unix sockets, which the kernel limits to
-// 107 bytes (unix(7), sun_path).
+// checkSockets checks that names fit into the paths of unix sockets, at most 107 bytes (unix(7), sun_path).
 func (d *doctor) checkSockets() finding.Finding {
 	names, err := rack.CheckRun(d.dirs)
 	const long = 2 * lab.MaxName
@@ -364,15 +357,14 @@ func (d *doctor) checkSockets() finding.Finding {
 	return ok("%s is short enough", d.dirs.Run)
 }
 
-// Disk space in bytes, for several templates. An image takes 120 MiB, and twice that while it is built; a template of
-// the default shape takes 200 MiB.
+// In bytes, for several templates. An image takes 120 MiB, and twice that while it is built; a template of the default
+// shape takes 200 MiB.
 const (
 	diskForImage = 512 << 20
 	diskForLabs  = 2 << 30
 )
 
-// checkDisk checks the free space of the cache's file system. If the cache has an image, little space is only a
-// warning.
+// checkDisk only warns if the cache has an image.
 func (d *doctor) checkDisk() finding.Finding {
 	dir := existing(d.dirs.Cache)
 	var st unix.Statfs_t
@@ -391,7 +383,7 @@ func (d *doctor) checkDisk() finding.Finding {
 	return ok("%s", evidence)
 }
 
-// existing returns the path, or its nearest existing ancestor. Future directories are checked by that ancestor.
+// existing returns the path, or its nearest existing ancestor.
 func existing(path string) string {
 	for {
 		if _, err := os.Stat(path); err == nil || !errors.Is(err, fs.ErrNotExist) || path == filepath.Dir(path) {
@@ -401,8 +393,7 @@ func existing(path string) string {
 	}
 }
 
-// writable returns an error if a directory cannot be written or created. It uses access(2) and writes no file,
-// because doctor changes nothing.
+// writable uses access(2), because doctor changes nothing.
 func writable(path string) error {
 	dir := existing(path)
 	fi, err := os.Stat(dir)
@@ -418,8 +409,8 @@ func writable(path string) error {
 	return nil
 }
 
-// The needs of a lab of 64 nodes, with a margin of two. Each node has a listener, a connection and an agent's
-// connection in the lab's daemon, and about five threads in its QEMU.
+// The needs of 64 nodes, with a margin of two. Each has a listener, a connection and an agent's connection in the lab's
+// daemon, and about five threads in its QEMU.
 const (
 	manyNodes    = 64
 	filesNeeded  = 2 * 4 * manyNodes
@@ -427,11 +418,11 @@ const (
 	noLimitAtAll = ^uint64(0)
 )
 
-// checkLimits checks the limits of this process, which nodes and the daemon inherit.
+// checkLimits is about this process; nodes and the daemon inherit them.
 func (d *doctor) checkLimits() {
 	d.add("nofile", "open files", rlimit(unix.RLIMIT_NOFILE, filesNeeded,
 		"raise it: ulimit -Hn, or LimitNOFILE= of the service"))
-	if os.Getuid() != 0 { // root is not bound by it (setrlimit(2), RLIMIT_NPROC)
+	if os.Getuid() != 0 { // does not bind root (setrlimit(2), RLIMIT_NPROC)
 		d.add("nproc", "processes", rlimit(unix.RLIMIT_NPROC, threadsALab,
 			"raise it: ulimit -u, or /etc/security/limits.conf"))
 	}
@@ -441,7 +432,7 @@ func (d *doctor) checkLimits() {
 	}
 }
 
-// rlimit checks a hard limit. Go programs, such as the lab's daemon, raise the soft limit to it.
+// rlimit checks a hard limit, to which Go programs raise the soft one.
 func rlimit(which int, needed uint64, fix string) finding.Finding {
 	var l unix.Rlimit
 	if err := unix.Getrlimit(which, &l); err != nil {
@@ -450,7 +441,7 @@ func rlimit(which int, needed uint64, fix string) finding.Finding {
 	return enough(l.Max, needed, fix)
 }
 
-// enough compares a limit with the needs of a large lab. A lower limit is a warning, because small labs still fit.
+// enough only warns, because small labs still fit.
 func enough(have, needed uint64, fix string) finding.Finding {
 	text := strconv.FormatUint(have, 10)
 	if have == noLimitAtAll {

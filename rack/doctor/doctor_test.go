@@ -34,7 +34,6 @@ func found(t *testing.T, d *doctor, id string) finding.Finding {
 	return finding.Finding{}
 }
 
-// withFix fails the test unless exactly the checks that are not OK have a fix.
 func withFix(t *testing.T, what string, v finding.Finding) finding.Finding {
 	t.Helper()
 	if (v.Status == finding.OK) != (v.Fix == "") {
@@ -76,7 +75,7 @@ func TestDoctorOnPackages(t *testing.T) {
 	}
 }
 
-// Without an installed QEMU the fix is to install the distribution's, and on Debian there is nothing to fix.
+// The fix is to install the distribution's QEMU, and on Debian there is nothing to fix.
 func TestDoctorWithoutQEMU(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	there := func(string) (string, error) { return "/usr/bin/apt-get", nil }

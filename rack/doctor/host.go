@@ -15,7 +15,7 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// A Part holds the checks for one use of the machine.
+// A Part holds the checks for one use.
 type Part struct {
 	Ready  bool              `json:"ready"` // nothing is missing
 	Checks []finding.Finding `json:"checks"`
@@ -45,7 +45,7 @@ func (d *doctor) checkHostImage(ctx context.Context) finding.Finding {
 	return ok("%s, whole: Debian %s", images[0].Key, images[0].Recipe.Release)
 }
 
-// checkHostTools looks for programs. If an image exists, it does not need the programs that only build images.
+// checkHostTools ignores programs that only build images if one exists.
 func (d *doctor) checkHostTools(built bool) finding.Finding {
 	missing := image.MissingTools(d.look)
 	if _, err := d.look("mke2fs"); err != nil {
@@ -67,7 +67,7 @@ func (d *doctor) checkHostTools(built bool) finding.Finding {
 	return f
 }
 
-// leastHost is the memory in bytes for rackless's smallest profile, including QEMU.
+// leastHost is for the smallest profile, with QEMU, in bytes.
 const leastHost = 4 << 30
 
 func checkHostMemory() finding.Finding {
@@ -113,8 +113,7 @@ func (d *doctor) checkPath(have, path, fix string) finding.Finding {
 	return ok("%s", have)
 }
 
-// inVM reports whether this machine is virtual, by the CPU flag of hypervisors. Then it has no firmware settings to
-// change.
+// inVM asks the CPU flag of hypervisors. A virtual machine has no firmware settings to change.
 func (d *doctor) inVM() bool {
 	b, err := fs.ReadFile(d.root, "proc/cpuinfo")
 	return err == nil && slices.Contains(strings.Fields(string(b)), "hypervisor")
@@ -159,7 +158,7 @@ func (d *doctor) checkLibvirt() finding.Finding {
 		", and start it")
 }
 
-// checkDevices counts the devices for a lab, by the class of PCI functions (PCI Code and ID Assignment).
+// checkDevices counts by the class of PCI functions (PCI Code and ID Assignment).
 func (d *doctor) checkDevices() finding.Finding {
 	gpus := 0
 	all, _ := fs.Glob(d.root, "sys/bus/pci/devices/*/class") // the pattern is valid
@@ -207,7 +206,7 @@ func (r Report) Text(paint func(code, s string) string) string {
 }
 
 func lines(b *strings.Builder, checks []finding.Finding, paint func(code, s string) string) {
-	// Green, yellow and red of ECMA-48. The words have the same meaning, for readers without colors.
+	// Green, yellow and red of ECMA-48.
 	color := map[finding.Status]string{finding.OK: "32", finding.Warn: "33", finding.Lack: "31"}
 	width := lists.Max(checks, func(c finding.Finding) int { return len(c.Title) })
 	for _, c := range checks {

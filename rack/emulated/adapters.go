@@ -24,11 +24,11 @@ import (
 	"github.com/rackless/rackless/vm/qemu"
 )
 
-// A lab's daemon also emulates its ConnectX adapters, in one server, so that a write by one adapter into another's
-// memory is a copy. Their Ethernet frames pass the switch like the frames of any NIC.
+// A lab's daemon emulates all its ConnectX adapters in one server, so that a write by one adapter into another's memory
+// is a copy. Their Ethernet frames pass the switch.
 
-// Unpaced is an environment variable of rackless up. If set, the adapters of a new lab ignore the rate of their
-// ports, to measure the emulation, and the lab's bench refuses the figures as above the wire.
+// Unpaced is an environment variable of rackless up. If set, the adapters of a new lab ignore the rate of their ports,
+// to measure the emulation, and the lab's bench refuses the figures as above the wire.
 const Unpaced = "RACKLESS_UNPACED"
 
 func adapterSocket(labDir, node string, nic int) string {
@@ -42,15 +42,15 @@ type adapters struct {
 	gpus  gpuSet
 
 	mu    sync.Mutex
-	off   map[string]bool // ports set down by the switch
+	off   map[string]bool // set down by the switch
 	there map[string]*adapter
 
 	direct sync.Mutex       // guards the rest; the switch waits for it, so its holder must not wait for the switch
 	server *connectx.Server // nil before the first adapter
-	seen   bool             // RDMA must pass the switch as frames
+	seen   bool             // RDMA must pass as frames
 }
 
-// An adapter is an emulated adapter with its cable to the switch.
+// An adapter has a cable to the switch.
 type adapter struct {
 	model lab.NICModel
 	mac   string
@@ -58,7 +58,7 @@ type adapter struct {
 	moved *meter
 }
 
-// sync makes the adapters match a lab. The switch must have the ports of the lab.
+// sync makes the adapters match a lab, whose ports the switch must have.
 func (a *adapters) sync(l *lab.Lab) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -72,7 +72,6 @@ func (a *adapters) sync(l *lab.Lab) error {
 			name := rack.PortName(n.Name, i)
 			wanted[name] = true
 			if have := a.there[name]; have != nil {
-				// A different model or address is a different card.
 				if have.model == n.NIC && have.mac == nic.MAC {
 					continue
 				}
@@ -91,7 +90,7 @@ func (a *adapters) sync(l *lab.Lab) error {
 	return errors.Join(errs...)
 }
 
-// syncGPUs makes the GPUs match a lab. It first removes the adapters of nodes that get other GPUs.
+// syncGPUs first removes the adapters of nodes that get other GPUs.
 func (a *adapters) syncGPUs(l *lab.Lab) (errs []error) {
 	changed := a.gpus.changed(a.dir, l)
 	for _, node := range changed {
@@ -115,7 +114,6 @@ func (a *adapters) syncGPUs(l *lab.Lab) (errs []error) {
 	return errs
 }
 
-// add plugs a new adapter of a node into its port of the switch.
 func (a *adapters) add(n lab.Node, nic int) error {
 	name, model, mac := rack.PortName(n.Name, nic), n.NIC, n.NICs[nic].MAC
 	hw, err := net.ParseMAC(mac)
@@ -146,7 +144,7 @@ func (a *adapters) add(n lab.Node, nic int) error {
 	return nil
 }
 
-// start makes the server. setDirect may have been called before.
+// start may follow setDirect.
 func (a *adapters) start() {
 	a.direct.Lock()
 	defer a.direct.Unlock()
@@ -158,7 +156,7 @@ func (a *adapters) start() {
 	serve.Raise()
 }
 
-// restore sets the adapters of a node to the states of its template's adapters. The guest is stopped.
+// restore loads the states of the template's adapters. The guest is stopped.
 func (a *adapters) restore(node, template string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -180,8 +178,8 @@ func (a *adapters) restore(node, template string) error {
 	}
 }
 
-// setDirect sets whether RDMA between adapters is copied from memory to memory. If a link is impaired or captured, it
-// is off, and RDMA packets pass the switch.
+// setDirect sets whether RDMA is copied from memory to memory. If a link is impaired or captured, it is off, and RDMA
+// packets pass the switch.
 func (a *adapters) setDirect(on bool) {
 	a.direct.Lock()
 	defer a.direct.Unlock()
@@ -211,8 +209,8 @@ func (a *adapters) close() error {
 	return errors.Join(errs...)
 }
 
-// setDown sets the carrier of the NIC at a port of the switch: of an adapter in this process, or of QEMU's own NIC by
-// QMP. A node that does not run gets it when its NIC connects to the switch.
+// setDown sets the carrier of the NIC at a port: an adapter here, or QEMU's own NIC by QMP. A node that does not run
+// gets it when its NIC connects.
 func (a *adapters) setDown(port string, down bool) error {
 	a.mu.Lock()
 	a.off[port] = down
@@ -240,8 +238,8 @@ func (a *adapters) setDown(port string, down bool) error {
 	return nil
 }
 
-// carrierLimit limits the wait for a QEMU that talks to another client, or loads its template's state, in which every
-// NIC has a carrier.
+// carrierLimit is for a QEMU that talks to another client, or loads its template's state, in which every NIC has a
+// carrier.
 const carrierLimit = 30 * time.Second
 
 var errIncoming = errors.New("it still takes the state of its template")

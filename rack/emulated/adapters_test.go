@@ -14,7 +14,6 @@ import (
 	"github.com/rackless/rackless/vm/qemu"
 )
 
-// The adapters follow the lab: one for each ConnectX NIC of a node, each in its port of the switch.
 func TestAdaptersFollowTheLab(t *testing.T) {
 	dir, err := os.MkdirTemp("", "rla")
 	if err != nil {

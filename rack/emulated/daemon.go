@@ -24,13 +24,12 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// DaemonCommand is the hidden command of the rackless binary that runs RunDaemon. Its argument is the lab's
-// directory.
+// DaemonCommand is the hidden command that runs RunDaemon. Its argument is the lab's directory.
 const DaemonCommand = "lab-daemon"
 
 // Sockets in a lab's directory.
 const (
-	switchSocket = "fabric.sock" // control of the switch, see package fabric
+	switchSocket = "fabric.sock" // see package fabric
 	// to the guest agents: a first line {"node":NAME}, answered with {"error":WHY}, then the agent's protocol.
 	// {"adapters":true} makes the ConnectX adapters match the lab's state, {"fault":...} has one fail, and
 	// {"gpu_fault":...} a GPU; all have the same answer. {"list":true} is answered with the adapters and GPUs
@@ -57,8 +56,8 @@ func ports(labDir string, l *lab.Lab) []fabric.Port {
 	return all
 }
 
-// RunDaemon runs a lab's daemon until ctx is done: the switch, and the connections to the guest agents. It writes
-// daemon.Ready to w when both can be used.
+// RunDaemon runs the switch and the connections to the guest agents until ctx is done. It writes daemon.Ready to w when
+// both can be used.
 func RunDaemon(ctx context.Context, dir string, w io.Writer, log *slog.Logger) error {
 	r, err := rack.Open(rack.Dirs{Run: filepath.Dir(dir)}, filepath.Base(dir))
 	if err != nil {
@@ -69,7 +68,7 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer, log *slog.Logger) e
 		return err
 	}
 	cards := &adapters{dir: dir, log: log, plugs: &fabric.Plugs{}, off: make(map[string]bool)}
-	// A lab needs both its switch and its agents, so the end of one ends the other.
+	// A lab needs both its switch and its agents.
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	var switchErr, cardsErr error
@@ -91,7 +90,6 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer, log *slog.Logger) e
 		fmt.Fprintln(w, daemon.Ready)
 	})
 	err = serveAgents(ctx, l, &agents{dir: dir, muxes: make(map[string]*qapi.Mux), cards: cards})
-	// Whichever ended, end the other, too.
 	cancel()
 	wg.Wait()
 	return errors.Join(err, switchErr, cardsErr, cards.close())
@@ -104,8 +102,7 @@ func waitSwitch(ctx context.Context, path string) error {
 	})
 }
 
-// agents holds the connections to the guest agents of a lab, each made on first use. An agent's port serves one
-// client, the daemon, which shares it among all clients of the lab.
+// agents connects to each guest agent on first use, and shares it among all clients of the lab.
 type agents struct {
 	dir   string
 	cards *adapters
@@ -159,16 +156,15 @@ func (a *agents) serve(ctx context.Context, conn net.Conn) {
 		_ = answer(conn, a.cards.restore(sel.Restore, sel.Template))
 		return
 	}
-	// The name becomes part of a path, and must not leave the directory.
+	// The name must not leave the directory.
 	if sel.Node == "" || strings.ContainsAny(sel.Node, "/.") {
 		return
 	}
 	m := a.of(sel.Node)
-	// The answer says whether the agent's port is connected; a command would report that, too.
+	// Whether the agent's port is connected.
 	if err := answer(conn, m.Open(ctx)); err != nil {
 		return
 	}
-	// A client that hangs up knows the consequences.
 	_ = m.Serve(ctx, struct {
 		io.Reader
 		io.Writer
@@ -176,9 +172,9 @@ func (a *agents) serve(ctx context.Context, conn net.Conn) {
 }
 
 type request struct {
-	Node     string `json:"node,omitempty"`     // node of the agent for this connection
-	Adapters bool   `json:"adapters,omitempty"` // the state has other adapters now
-	// Restore names a node. Its adapters get the states of the template in a directory.
+	Node     string `json:"node,omitempty"`
+	Adapters bool   `json:"adapters,omitempty"` // in the state
+	// Restore names a node, whose adapters get the states of Template, a directory.
 	Restore  string    `json:"restore,omitempty"`
 	Template string    `json:"template,omitempty"`
 	List     bool      `json:"list,omitempty"` // list the adapters, see listed
@@ -186,7 +182,7 @@ type request struct {
 	GPUFault *gpuFault `json:"gpu_fault,omitempty"`
 }
 
-// answer writes the one line that a client waits for: an empty error means success.
+// answer writes one line: an empty error means success.
 func answer(w io.Writer, err error) error {
 	why := ""
 	if err != nil {
@@ -203,8 +199,7 @@ func (a *agents) syncAdapters() error {
 	return a.cards.sync(r.State.Lab)
 }
 
-// startDaemon starts the daemon of a lab as a separate process, and returns when it is ready. The state must have
-// been saved.
+// startDaemon needs the saved state.
 func startDaemon(ctx context.Context, dir string) (*vm.Process, error) {
 	p, err := daemon.Start(ctx, "the lab's daemon", filepath.Join(dir, vm.FileDaemonLog), DaemonCommand, dir)
 	if err != nil {

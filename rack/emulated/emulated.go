@@ -1,10 +1,9 @@
-// Package emulated runs labs without devices of a host: each node is a QEMU process of this user, each NIC is
-// emulated on a switch of rackless, and RDMA is computed by the kernels of the nodes. It registers the driver "qemu"
-// with package rack.
+// Package emulated is the driver "qemu" of package rack: each node is a QEMU process of this user, each NIC is emulated
+// on a switch of rackless, and RDMA is computed by the kernels of the nodes.
 //
-// One daemon per lab runs the switch and holds the connections to the guest agents. No parent process watches nodes
-// and daemon. They are found by the state, or, if a killed rackless did not record them, by the lab's directory in
-// their arguments.
+// One daemon per lab runs the switch and holds the connections to the guest agents. No parent process watches nodes and
+// daemon. They are found by the state, or, if a killed rackless did not record them, by the lab's directory in their
+// arguments.
 package emulated
 
 import (
@@ -32,23 +31,22 @@ func init() {
 	rack.Register(rack.Driver{
 		Name:      string(lab.DriverQEMU),
 		Where:     "emulated",
-		DownLimit: 30 * time.Second, // ending 16 nodes takes a fraction of a second
+		DownLimit: 30 * time.Second, // 16 nodes end in a fraction of a second
 		Emulated:  true,
 		Check:     Supported,
 		New:       func(r *rack.Rack) rack.Runtime { return &emulatedLab{Rack: r} },
 	})
 }
 
-// An emulatedLab is the runtime of one emulated lab.
 type emulatedLab struct {
 	*rack.Rack
 	lost lostAdapters
 }
 
-// Close does nothing: connections to switch and agents are closed by their users.
+// Close does nothing: users of switch and agents close them.
 func (r *emulatedLab) Close() error { return nil }
 
-// NodeState asks the node's QEMU for its state, and the lab's daemon for its adapters.
+// NodeState asks the node's QEMU, and the daemon for its adapters.
 func (r *emulatedLab) NodeState(ctx context.Context, n *rack.Node) (vm.State, error) {
 	st, err := vm.QueryState(ctx, n.Process, filepath.Dir(n.Agent))
 	if err != nil || st == vm.Dead || n.Adapters == nil {
@@ -64,13 +62,13 @@ func (r *emulatedLab) NodeState(ctx context.Context, n *rack.Node) (vm.State, er
 	return st, nil
 }
 
-// Logs returns the logs in the node's directory.
+// Logs are in the node's directory.
 func (r *emulatedLab) Logs(node string) rack.Logs {
 	dir := r.NodeDir(node)
 	return rack.Logs{Console: filepath.Join(dir, "console.log"), QEMU: filepath.Join(dir, "qemu.log")}
 }
 
-// Switch connects to the lab's daemon.
+// Switch connects to the daemon.
 func (r *emulatedLab) Switch() (*fabric.Client, error) {
 	c, err := fabric.Dial(filepath.Join(r.Dir, switchSocket))
 	if err != nil {
@@ -79,7 +77,7 @@ func (r *emulatedLab) Switch() (*fabric.Client, error) {
 	return c, nil
 }
 
-// SwitchState returns the state of the lab's daemon, which runs the switch.
+// SwitchState is that of the daemon.
 func (r *emulatedLab) SwitchState() rack.SwitchState {
 	if d := r.State.Daemon; d != nil && d.Alive() {
 		return rack.SwitchRunning
@@ -87,8 +85,7 @@ func (r *emulatedLab) SwitchState() rack.SwitchState {
 	return rack.SwitchDead
 }
 
-// Agent connects to a node's agent through the lab's daemon, which shares the agent's port: it serves one connection
-// at a time.
+// Agent goes through the daemon, because the agent's port serves one connection at a time.
 func (r *emulatedLab) Agent(ctx context.Context, node string) (*guest.Agent, error) {
 	conn, err := qapi.DialPlain(ctx, filepath.Join(r.Dir, agentsSocket), func(nc net.Conn) error {
 		return selectNode(ctx, nc, node)
@@ -99,15 +96,14 @@ func (r *emulatedLab) Agent(ctx context.Context, node string) (*guest.Agent, err
 	return guest.NewAgent(conn), nil
 }
 
-// selectNode tells the daemon the node for this connection. It is not an error if the agent is unreachable now,
-// because commands will report that.
+// selectNode is not an error if the agent is unreachable now, because commands will report that.
 func selectNode(ctx context.Context, nc net.Conn, node string) error {
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	defer stop()
 	if err := json.NewEncoder(nc).Encode(map[string]string{"node": node}); err != nil {
 		return err
 	}
-	// Byte by byte, to leave the following data unread.
+	// To leave the following data unread.
 	var b [1]byte
 	for b[0] != '\n' {
 		if _, err := nc.Read(b[:]); err != nil {
@@ -117,7 +113,7 @@ func selectNode(ctx context.Context, nc net.Conn, node string) error {
 	return nil
 }
 
-// Console connects to the console of a node.
+// Console connects to a node's.
 func (r *emulatedLab) Console(ctx context.Context, n *rack.Node) (net.Conn, error) {
 	dead := fmt.Errorf("node %s: its process %d is gone; rackless up with the lab's file starts it again", n.Name,
 		n.Process.PID)
@@ -135,8 +131,8 @@ func (r *emulatedLab) Console(ctx context.Context, n *rack.Node) (net.Conn, erro
 	return conn, err
 }
 
-// Down ends every process of the lab, found by the state and by the lab's directory in its arguments: a killed
-// rackless may have left the state incomplete. Start times prevent signals to a process that reused a number.
+// Down ends every process of the lab, found by the state and by the lab's directory in its arguments: a killed rackless
+// may have left the state incomplete. Start times prevent signals to a process that reused a number.
 func (r *emulatedLab) Down(ctx context.Context) error {
 	procs, err := vm.Strays(r.Dir)
 	if err != nil {
@@ -167,18 +163,17 @@ func killDaemons(ctx context.Context, dir string) error {
 	return errors.Join(errs...)
 }
 
-// Limits of a node of driver qemu. Lab files may ask for more, for hosts.
+// Lab files may ask for more, for hosts.
 const (
-	// maxCPUs is the largest tested number. QEMU's limit is 255 APIC IDs without x2APIC, which its emulated CPU
-	// lacks.
+	// maxCPUs is the largest tested. QEMU's limit is 255 APIC IDs without x2APIC, which its emulated CPU lacks.
 	maxCPUs = 64
-	// maxPorts is the largest tested number: each takes one of the 31 slots of the node's only PCI bus.
+	// maxPorts is the largest tested: each takes one of the 31 slots of the node's only PCI bus.
 	maxPorts = 8
 )
 
-// Supported refuses settings that driver qemu cannot provide, such as devices of a host, which emulated ones cannot
-// replace. It accepts settings about the place on a host (workload, host, hugepages, tenants, affinity, links, smt,
-// guest_numa), because emulated nodes have no place there.
+// Supported refuses settings that driver qemu cannot provide, such as devices of a host. It accepts settings about the
+// place on a host (workload, host, hugepages, tenants, affinity, links, smt, guest_numa), because emulated nodes have
+// no place there.
 func Supported(l *lab.Lab) error {
 	if d := l.Driver; d != "" && d != lab.DriverAuto && d != lab.DriverQEMU {
 		return fmt.Errorf("lab %s: driver %s puts nodes on a host, and is not for emulated ones: use auto or qemu",
@@ -240,5 +235,5 @@ func supported(n lab.Node) error {
 	return gpusSupported(n)
 }
 
-// maxNUMANodes is the largest tested number of an emulated node's NUMA nodes.
+// maxNUMANodes is the largest tested.
 const maxNUMANodes = 2

@@ -26,8 +26,7 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// TestMain lets the test binary act as rackless: as the daemon, which Up starts from the running executable, and as
-// an "up" that can be killed.
+// TestMain lets the test binary act as the daemon, which Up starts, and as an "up" that can be killed.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && (os.Args[1] == DaemonCommand || os.Args[1] == "up") {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -71,14 +70,14 @@ func upFile(ctx context.Context, path string) error {
 	return r.Close()
 }
 
-// A place holds the directories of a test's labs: the user's cache, and otherwise its own.
+// A place has its own directories, except for the user's cache.
 type place struct {
 	rack.Dirs
 	t   *testing.T
 	tmp string // TMPDIR of the children
 }
 
-// newPlace also ensures that image and template exist, so that a lab comes up in about a second.
+// newPlace also makes image and template, so that a lab comes up in about a second.
 func newPlace(t *testing.T) *place {
 	t.Helper()
 	if testing.Short() {
@@ -94,7 +93,7 @@ func newPlace(t *testing.T) *place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	base, err := os.MkdirTemp("", "rlf") // t.TempDir's name leaves no room for sockets
+	base, err := os.MkdirTemp("", "rlf") // leaves room for sockets
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +103,7 @@ func newPlace(t *testing.T) *place {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if _, err := rack.DownAll(context.Background(), p.Dirs); err != nil { // the test's own context has ended
+		if _, err := rack.DownAll(context.Background(), p.Dirs); err != nil {
 			t.Error(err)
 		}
 		p.nothingLeft()
@@ -113,7 +112,6 @@ func newPlace(t *testing.T) *place {
 	return p
 }
 
-// limited returns a context that ends a hanging test, far beyond its usual time because the machine may be busy.
 func limited(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 30*time.Minute, errors.New("the test's own limit"))
@@ -121,7 +119,7 @@ func limited(t *testing.T) context.Context {
 	return ctx
 }
 
-// parse returns a lab with nodes vm00, vm01 ... Their QEMU is found in the PATH, which tests can replace.
+// parse returns nodes vm00, vm01 ... Tests can replace QEMU in the PATH.
 func parse(t *testing.T, name string, nodes int) *lab.Lab {
 	t.Helper()
 	l, err := lab.Parse("lab.yaml", []byte(text(name, nodes)))
@@ -145,7 +143,7 @@ func (p *place) up(l *lab.Lab, o rack.Options) error {
 	return r.Close()
 }
 
-// child starts an "up" in a separate process. steps, if not nil, gets the names of its steps as they begin.
+// child starts an "up". steps, if set, gets the names of its steps as they begin.
 func (p *place) child(name string, nodes int, steps io.Writer, env ...string) (*exec.Cmd, *bytes.Buffer) {
 	p.t.Helper()
 	self, err := os.Executable()
@@ -161,7 +159,7 @@ func (p *place) child(name string, nodes int, steps io.Writer, env ...string) (*
 		"RACKLESS_DATA=" + p.Data, "TMPDIR=" + p.tmp}, env...)...)
 	said := new(bytes.Buffer)
 	cmd.Stdout, cmd.Stderr = steps, said
-	// Its daemon must not keep Wait waiting for inherited pipes.
+	// For pipes that its daemon inherits.
 	cmd.WaitDelay = 100 * time.Millisecond
 	if err := cmd.Start(); err != nil {
 		p.t.Fatal(err)
@@ -169,7 +167,7 @@ func (p *place) child(name string, nodes int, steps io.Writer, env ...string) (*
 	return cmd, said
 }
 
-// usable checks that a lab's nodes match the lab and reach each other.
+// usable checks that nodes match the lab and reach each other.
 func (p *place) usable(l *lab.Lab) {
 	p.t.Helper()
 	r, err := rack.Open(p.Dirs, l.Name)
@@ -192,7 +190,7 @@ func (p *place) usable(l *lab.Lab) {
 	}
 }
 
-// processes returns the processes below the directory of running labs, or of one lab if its name is given.
+// processes returns those of all labs, or of the named one.
 func (p *place) processes(name string) []vm.Process {
 	p.t.Helper()
 	procs, err := vm.ProcessesUsing("", filepath.Join(p.Run, name)+"/")
@@ -215,7 +213,7 @@ func (p *place) processes(name string) []vm.Process {
 	return procs
 }
 
-// nothingLeft checks that no process, socket, lock or temporary file of any lab is left.
+// nothingLeft looks for processes, sockets, locks and temporary files.
 func (p *place) nothingLeft() {
 	p.t.Helper()
 	for _, proc := range p.processes("") {
@@ -248,7 +246,7 @@ func (p *place) down(name string) {
 var kills = flag.Int("kills", 10, "with -e2e, how often a rackless is killed in the middle of up, at moments that "+
 	"chance chooses")
 
-// Whenever a rackless is killed, the next one either completes the lab or removes all of it.
+// The next rackless either completes the lab or removes all of it.
 func TestKilledAtAnyMoment(t *testing.T) {
 	killedInUp(t, 2)
 }
@@ -258,7 +256,6 @@ func TestE2EKilledAtAnyMoment(t *testing.T) {
 	killedInUp(t, *kills)
 }
 
-// killedInUp kills a rackless so many times.
 func killedInUp(t *testing.T, kills int) {
 	t.Helper()
 	p := newPlace(t)
@@ -276,12 +273,12 @@ func killedInUp(t *testing.T, kills int) {
 	p.nothingLeft()
 
 	random := storey.Rand(t)
-	// Once in each part of the time, in random order, so that chance leaves out no part.
+	// In random order, but in each part of the time.
 	for i, part := range random.Perm(kills) {
 		after := time.Duration((float64(part) + random.Float64()) / float64(kills) * 1.1 * float64(whole))
 		what := fmt.Sprintf("kill %d, after %v of about %v", i, after, whole)
 		cmd, _ := p.child(l.Name, len(l.Nodes), nil)
-		time.Sleep(after) // this test depends on the moment
+		time.Sleep(after) // the moment matters
 		if err := cmd.Process.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			t.Fatal(err)
 		}
@@ -351,8 +348,7 @@ func TestInterruptedUpLeavesNothing(t *testing.T) {
 	}
 }
 
-// wrap replaces QEMU with a script, in which real is the path of the real one. Only cloned machines run the whole
-// script.
+// wrap replaces QEMU with a script, in which real is the real one. Only cloned machines run the whole script.
 func (p *place) wrap(script string) {
 	p.t.Helper()
 	path, _, err := vm.Find()
@@ -450,7 +446,7 @@ func TestFullDisk(t *testing.T) {
 		if os.Getenv("CI") != "" {
 			t.Fatalf("mount a small file system: %v", err)
 		}
-		t.Skipf("mount a small file system: %v", err) // a container may forbid it to its root
+		t.Skipf("mount a small file system: %v", err) // a container may forbid it
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(p.Run, syscall.MNT_DETACH); err != nil {

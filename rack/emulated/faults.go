@@ -22,7 +22,7 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// The daemon holds the faults of adapters, and the commands query it.
+// The daemon holds the faults of adapters.
 
 var _ rack.Adapted = (*emulatedLab)(nil)
 
@@ -38,7 +38,6 @@ type listed struct {
 	GPUs     []listedGPU      `json:"gpus,omitempty"`
 }
 
-// A listedGPU is an emulated GPU of a node, by its number.
 type listedGPU struct {
 	Node string `json:"node"`
 	GPU  int    `json:"gpu"`
@@ -107,8 +106,7 @@ func (a *agents) list() listed {
 
 var errOldDaemon = errors.New("the daemon of this lab is of an older rackless: run rackless down first")
 
-// ask sends a request to the daemon of a lab. A daemon that does not know the request closes the connection without
-// an answer.
+// ask sends a request. A daemon that does not know it closes the connection without an answer.
 func ask(ctx context.Context, dir string, q request) (got listed, err error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(dir, agentsSocket))
 	if err != nil {
@@ -189,7 +187,7 @@ func (r *emulatedLab) ResetAdapter(ctx context.Context, node string, nic int) er
 	return r.change(ctx, node, fault{Port: rack.PortName(node, nic), Reset: true}, true)
 }
 
-// change applies a fault to an adapter. If the adapter works afterwards, the node's settings are restored.
+// change restores the node's settings if the adapter works afterwards.
 func (r *emulatedLab) change(ctx context.Context, node string, f fault, works bool) error {
 	if _, err := ask(ctx, r.Dir, request{Fault: &f}); err != nil || !works {
 		return err
@@ -197,8 +195,8 @@ func (r *emulatedLab) change(ctx context.Context, node string, f fault, works bo
 	return r.mend(ctx, node)
 }
 
-// Time for a driver to recover its adapter: it polls every 2 s, and finishes current work first. If a driver has
-// given up its adapter, it is bound again after bindAfter.
+// A driver polls every 2 s, and finishes current work first. If it has given up its adapter, it is bound again after
+// bindAfter.
 const (
 	mendLimit = 3 * time.Minute
 	bindAfter = 5 * time.Second
@@ -210,8 +208,7 @@ const bindScript = `cd /sys/bus/pci/devices && for d in *; do
 	echo $d >/sys/bus/pci/drivers/mlx5_core/bind
 done`
 
-// mend waits until the adapters of a node work, and configures them again if a recovered driver has made new network
-// devices.
+// mend waits until the adapters work, and configures new network devices of a recovered driver.
 func (r *emulatedLab) mend(ctx context.Context, node string) error {
 	i := slices.IndexFunc(r.Lab.Nodes, func(n lab.Node) bool { return n.Name == node })
 	have, ok := r.State.Node(node)
@@ -243,7 +240,7 @@ func (r *emulatedLab) mend(ctx context.Context, node string) error {
 	return r.AwaitGIDs(ctx, n, &mended, 100*time.Millisecond)
 }
 
-// recovered waits until the drivers of a node have set up all adapters without a fault, and returns the node's facts.
+// recovered waits until the drivers have set up all adapters without a fault.
 func (r *emulatedLab) recovered(ctx context.Context, n lab.Node) (*facts.Node, error) {
 	for since := time.Now(); ; {
 		all, err := r.Adapters(ctx)
@@ -260,7 +257,7 @@ func (r *emulatedLab) recovered(ctx context.Context, n lab.Node) (*facts.Node, e
 			}
 		}
 		if time.Since(since) > bindAfter {
-			// Its output does not matter: the adapter works afterwards, or ctx ends.
+			// The adapter works afterwards, or ctx ends.
 			_, err := r.Run(ctx, n.Name, guest.Command{Argv: []string{"sh", "-c", bindScript}})
 			if err != nil {
 				return nil, err

@@ -13,8 +13,8 @@ import (
 	"github.com/rackless/rackless/rack"
 )
 
-// TestFiguresAreThoseThatTheToolPrints runs perftest on two nodes and reads its output like a user, independent of
-// the harness: a sample has the tool's figure, digit by digit. Its size depends on this machine, and is not tested.
+// TestFiguresAreThoseThatTheToolPrints reads perftest's output like a user, independent of the harness: a sample has
+// the tool's figure, digit by digit.
 func TestFiguresAreThoseThatTheToolPrints(t *testing.T) {
 	p := newPlace(t)
 	ctx := limited(t)
@@ -85,7 +85,7 @@ func (r *recorder) Serve(ctx context.Context, node string, argv []string, awaite
 	return out, err
 }
 
-// column returns a column of a client's last table, because earlier attempts gave no figure.
+// column reads the last table: earlier attempts gave no figure.
 func (r *recorder) column(t *testing.T, tool, server string, column int) float64 {
 	t.Helper()
 	r.mu.Lock()

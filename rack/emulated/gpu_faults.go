@@ -37,7 +37,7 @@ func (a *adapters) failGPU(f *gpuFault) error {
 	return nil
 }
 
-// askPeers makes the adapters of a node ask again for memory of its GPUs.
+// askPeers makes adapters ask again for memory of GPUs.
 func (a *adapters) askPeers(node string) {
 	var ports []*connectx.Port
 	a.mu.Lock()
@@ -67,15 +67,14 @@ func (r *emulatedLab) GPUs(ctx context.Context) ([]checks.GPU, error) {
 	return all, nil
 }
 
-// gpuStates joins what the lab asks for with what the daemon lists. A GPU that the daemon does not list is not
-// connected.
+// gpuStates joins the lab's GPUs with the daemon's. One that the daemon does not list is not connected.
 func gpuStates(dir string, n lab.Node, listed []listedGPU) (all []checks.GPU) {
 	for i, want := range gpusOf(dir, n) {
 		g := checks.GPU{Node: n.Name, Number: i, Model: cmp.Or(want.Model, gpu.Generic), Memory: uint64(want.Memory)}
 		if want.NIC < len(n.NICs) {
 			g.Beside = n.NICs[want.NIC].Name
 		}
-		// The lab file has the classes of nvidia-smi in lower case.
+		// The lab file has nvidia-smi's classes in lower case.
 		g.Path, _, _ = topology.ParsePathLabel(strings.ToUpper(string(want.Path)))
 		have, ok := lists.Lookup(listed, func(l listedGPU) bool { return l.Node == n.Name && l.GPU == i })
 		if ok {

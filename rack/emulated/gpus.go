@@ -18,14 +18,14 @@ import (
 	"github.com/rackless/rackless/vm/qemu"
 )
 
-// maxGPUs is the largest tested number of a node's emulated GPUs.
+// maxGPUs is the largest tested.
 const maxGPUs = 8
 
 func gpuSocket(labDir, node string, i int) string {
 	return filepath.Join(labDir, fmt.Sprintf("g-%s-%d.sock", node, i))
 }
 
-// gpusOf returns the GPUs of a node, with the defaults of the lab file filled in.
+// gpusOf fills in the defaults of the lab file.
 func gpusOf(labDir string, n lab.Node) []qemu.GPU {
 	requests := n.GPURequests
 	if len(requests) == 0 && n.GPUs > 0 {
@@ -53,7 +53,6 @@ func gpusOf(labDir string, n lab.Node) []qemu.GPU {
 	return all
 }
 
-// gpusSupported refuses GPUs that driver qemu cannot emulate.
 func gpusSupported(n lab.Node) error {
 	const host = "to place the lab on a host with GPUs, see rackless plan"
 	if n.GPUs == 0 {
@@ -85,15 +84,15 @@ func gpusSupported(n lab.Node) error {
 	return nil
 }
 
-// A gpuSet holds the emulated GPUs of a lab by node. Its own lock lets adapters find memory of GPUs while others
-// change the set.
+// A gpuSet holds the emulated GPUs of a lab by node. Its own lock lets adapters find memory while others change the
+// set.
 type gpuSet struct {
 	mu     sync.RWMutex
 	there  map[string][]*gpu.GPU
-	wanted map[string][]qemu.GPU // for comparison with those that a lab asks for
+	wanted map[string][]qemu.GPU // for comparison with a lab's
 }
 
-// vram finds memory of the GPUs of a node by its address in the guest.
+// vram takes an address in the guest.
 func (s *gpuSet) vram(node string, addr, size uint64) []byte {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -103,7 +102,6 @@ func (s *gpuSet) vram(node string, addr, size uint64) []byte {
 // A meter counts the bytes that an adapter has written to and read from the VRAM of each GPU of its node.
 type meter [maxGPUs]struct{ written, read atomic.Uint64 }
 
-// count adds bytes at an address in a node's guest to the meter of one of its adapters.
 func (s *gpuSet) count(node string, m *meter, addr, n uint64, written bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -120,7 +118,7 @@ func (s *gpuSet) count(node string, m *meter, addr, n uint64, written bool) {
 	}
 }
 
-// rate returns the rate of the GPU that has the memory at an address, out of those of all GPUs of a node, or 0.
+// rate returns the rate of the GPU at an address, or 0.
 func (s *gpuSet) rate(node string, addr uint64, rates []int64) int64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -132,7 +130,7 @@ func (s *gpuSet) rate(node string, addr uint64, rates []int64) int64 {
 	return 0
 }
 
-// pathRates returns the modelled rates of the paths from a NIC of a node to its GPUs, or nil without a profile.
+// pathRates returns modelled rates from a NIC to the node's GPUs, or nil without a profile.
 func pathRates(n lab.Node, nic int) []int64 {
 	p, ok := lab.ProfileOf(n.Profile)
 	if !ok {
@@ -155,7 +153,6 @@ func (s *gpuSet) of(node string) []*gpu.GPU {
 	return s.there[node]
 }
 
-// changed returns the nodes whose GPUs are not those of the lab.
 func (s *gpuSet) changed(dir string, l *lab.Lab) []string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -173,7 +170,7 @@ func (s *gpuSet) changed(dir string, l *lab.Lab) []string {
 	return names
 }
 
-// add makes the GPUs of a node. reach is called when adapters must ask again for their memory.
+// add calls reach when adapters must ask again for memory.
 func (s *gpuSet) add(node string, gpus []qemu.GPU, reach func(), log func(format string, args ...any)) error {
 	var made []*gpu.GPU
 	for i, g := range gpus {
@@ -194,7 +191,7 @@ func (s *gpuSet) add(node string, gpus []qemu.GPU, reach func(), log func(format
 	return nil
 }
 
-// remove ends the GPUs of a node. Its adapters must have ended before, because they may use the GPUs' memory.
+// remove must follow the end of the node's adapters, which may use the memory.
 func (s *gpuSet) remove(node string) error {
 	s.mu.Lock()
 	all := s.there[node]
@@ -214,7 +211,7 @@ func (s *gpuSet) close() error {
 	return errors.Join(lists.Map(names, s.remove)...)
 }
 
-// restore sets the GPUs of a node to the states of its template's.
+// restore loads the states of the template's GPUs.
 func (s *gpuSet) restore(node, template string) error {
 	for i, g := range s.of(node) {
 		state, err := os.ReadFile(filepath.Join(template, qemu.GPUState(i)))

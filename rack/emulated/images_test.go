@@ -8,7 +8,6 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// Every image of full nodes that a lab file can name can be built, and there are no other names.
 func TestImagesOfLabFilesCanBeBuilt(t *testing.T) {
 	var named []string
 	for _, release := range lab.FullReleases() {

@@ -10,7 +10,7 @@ import (
 	"github.com/rackless/rackless/rack"
 )
 
-// A lostAdapters holds the last answer about lost adapters, because ls asks about each node of a lab.
+// A lostAdapters keeps the last answer, because ls asks about each node.
 type lostAdapters struct {
 	mu   sync.Mutex
 	at   time.Time
@@ -18,7 +18,6 @@ type lostAdapters struct {
 	err  error
 }
 
-// lostAge is the age up to which an answer is used again.
 const lostAge = 200 * time.Millisecond
 
 func (l *lostAdapters) now(ctx context.Context, dir string, s *rack.State) (map[string]string, error) {
@@ -31,14 +30,13 @@ func (l *lostAdapters) now(ctx context.Context, dir string, s *rack.State) (map[
 	return l.lost, l.err
 }
 
-// askLimit limits the wait for the daemon of a lab.
 const askLimit = 10 * time.Second
 
-// findLost returns the nodes that have lost an emulated adapter or GPU, with the reason. QEMU does not connect to one
-// again, so such a node must be started again. A node without a recorded daemon has QEMU's own NICs.
+// findLost returns the nodes that have lost an emulated adapter or GPU, with the reason. QEMU does not connect again,
+// so such a node must be restarted. A node without a recorded daemon has QEMU's own NICs.
 func findLost(ctx context.Context, dir string, s *rack.State) (map[string]string, error) {
 	lost := make(map[string]string)
-	connected := false // there are adapters to ask for
+	connected := false
 	for _, n := range s.Nodes {
 		switch {
 		case n.Adapters == nil:

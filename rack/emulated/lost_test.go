@@ -16,7 +16,7 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// daemonOf simulates the daemon of a lab in a new directory: it lists adapters, or hangs up if there are none.
+// daemonOf lists adapters, or hangs up if there are none.
 func daemonOf(t *testing.T, all []checks.Adapter, gpus []listedGPU) (dir string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rll")
@@ -45,7 +45,7 @@ func daemonOf(t *testing.T, all []checks.Adapter, gpus []listedGPU) (dir string)
 	return dir
 }
 
-// A node whose machine lost an adapter runs on without a network: it is neither running nor as it was.
+// Such a node runs on without a network: it is neither running nor as it was.
 func TestNodesThatLostTheirAdapters(t *testing.T) {
 	t.Parallel()
 	alive, err := vm.FindProcess(os.Getpid())

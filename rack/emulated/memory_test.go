@@ -18,7 +18,7 @@ func TestMemoryThatIsNotThereIsRefusedWithTheArithmetic(t *testing.T) {
 	for name, tt := range map[string]struct {
 		start     []lab.Node
 		available lab.Bytes
-		want      string // in the error; "" means that it fits
+		want      string // "" means that it fits
 	}{
 		"nothing to start": {nil, 0, ""},
 		"just enough":      {nodes(2, 256*lab.MiB), 592 * lab.MiB, ""},

@@ -24,8 +24,7 @@ import (
 	"github.com/rackless/rackless/vm/qemu"
 )
 
-// startNodes starts the missing nodes and configures all that need it. A change that is applied live, such as another
-// MTU, concerns all of them.
+// startNodes also configures nodes. A change that is applied live, such as another MTU, concerns all of them.
 func (u *upRun) startNodes(ctx context.Context) error {
 	live := slices.ContainsFunc(u.changes, func(c lab.Change) bool { return c.Effect == lab.Live })
 	running := make(map[string]*rack.Node)
@@ -64,27 +63,27 @@ func (u *upRun) nameNodes(ctx context.Context, work []lab.Node) error {
 		if err != nil {
 			return err
 		}
-		if err := agent.SetHosts(ctx, u.Lab.HostNames()); err != nil { // a node of an earlier rackless
+		if err := agent.SetHosts(ctx, u.Lab.HostNames()); err != nil {
 			u.progress.Note("node %s: %v", n.Name, err)
 		}
 		return nil
 	})
 }
 
-// meshNodes is the largest lab in which up lets every pair of nodes ping each other; verify always does. In larger
-// labs one node pings all others, which tests each node's path in both directions: an emulated node's first ping
-// takes a quarter of a second of CPU time.
+// meshNodes is the largest lab in which up lets every pair of nodes ping each other; verify always does. In larger labs
+// one node pings all others, which tests each node's path: an emulated node's first ping takes a quarter of a second of
+// CPU time.
 const meshNodes = 16
 
-// reach checks that started nodes and all others answer each other at the full MTU; one ping tests both directions.
-// Started nodes ping over their setup connections, which have a ping ready; see guest.Setup.
+// reach checks that nodes answer each other at the full MTU; one ping tests both directions. Started nodes ping over
+// their setup connections; see guest.Setup.
 func (u *upRun) reach(ctx context.Context) error {
 	if len(u.Lab.Nodes) < 2 {
 		return nil
 	}
 	u.progress.Begin("reach")
 	from := lists.Filter(u.Lab.Nodes, func(n lab.Node) bool { return u.setups[n.Name] != nil })
-	if len(from) == 0 { // only settings of running nodes have changed
+	if len(from) == 0 {
 		if f := checks.ReachFrom(ctx, u.Lab, 0, u.Rack); f.Status != finding.OK {
 			return fmt.Errorf("node %s: %s of its peers answer; %s", f.Subject, f.Have, f.Fix)
 		}
@@ -93,7 +92,7 @@ func (u *upRun) reach(ctx context.Context) error {
 	if len(u.Lab.Nodes) > meshNodes {
 		from = from[:1]
 	}
-	// The i-th does not ping the nodes before it, because their pings have tested both directions.
+	// Pings of the nodes before it have tested both directions.
 	targets := make(map[string][]netip.Addr)
 	for i, n := range from {
 		targets[n.Name] = checks.Peers(u.Lab, n, from[:i]...)
@@ -119,18 +118,16 @@ func (u *upRun) reach(ctx context.Context) error {
 	})
 }
 
-// workers returns how many nodes start at once. A starting node keeps a core busy under TCG, so more nodes than cores
-// wait for each other; a few more hide the waits.
+// workers is how many nodes start at once. A starting node keeps a core busy under TCG; a few more hide the waits.
 func workers() int { return 2 * runtime.NumCPU() }
 
-// nodeLimit limits the time until a started node has been configured. A clone takes 0.5 s, a boot 5 s, but the
-// machine may be shared and slow.
+// nodeLimit is for a node to be configured. A clone takes 0.5 s, a boot 5 s, but the machine may be shared and slow.
 const nodeLimit = 240 * time.Second
 
-// fullNodeLimit is nodeLimit for a full node, which boots for 20 s on an idle machine.
+// fullNodeLimit is for a full node, which boots for 20 s on an idle machine.
 const fullNodeLimit = 15 * time.Minute
 
-// startNode starts a node unless it runs, and configures it. have is the running node, or nil.
+// startNode also configures the node. have is the running node, or nil.
 func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*rack.Node, error) {
 	limit := cmp.Or(u.opts.NodeLimit, nodeLimit)
 	if n.HasDisk() {
@@ -140,14 +137,14 @@ func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*ra
 	defer cancel()
 	node := &rack.Node{Name: n.Name, MachineID: guest.NewMachineID()}
 	if have != nil {
-		// A copy, so that the node in the state stays unchanged on failure.
+		// The state's node stays unchanged on failure.
 		copied := *have
 		node = &copied
 	} else {
 		u.Forget(n.Name)
 		spec := u.spec(n)
 		spec.Attached = func(ctx context.Context) error {
-			_, err := u.Agent(ctx, n.Name) // makes the daemon connect to the agent's port
+			_, err := u.Agent(ctx, n.Name) // connects to the agent's port
 			return err
 		}
 		spec.Restore = func(ctx context.Context, template string) error {
@@ -185,7 +182,7 @@ func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*ra
 		node.Facts, err = agent.Configure(ctx, id)
 		return err
 	})
-	// The RDMA devices of a card have their own names, and are found by their GIDs.
+	// The RDMA devices of a card are found by their GIDs.
 	for i := 0; i < len(n.NICs) && err == nil && !n.ConnectX(); i++ {
 		d := fmt.Sprintf("rxe%d", i)
 		if _, made := node.Facts.RDMADevice(d); made == nil {
@@ -223,15 +220,14 @@ func (u *upRun) setup(node string) *guest.Setup {
 func (u *upRun) closeSetups() error {
 	var errs []error
 	for _, s := range u.setups {
-		if err := s.Close(); !errors.Is(err, net.ErrClosed) { // closed by the end of a context
+		if err := s.Close(); !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// watch calls f, and cancels it at once if the node's process ends: f may wait for an answer of the guest, until its
-// time limit.
+// watch cancels f if the node's process ends: f may wait for the guest, until its time limit.
 func watch(ctx context.Context, n *rack.Node, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -257,7 +253,7 @@ func identity(l *lab.Lab, n lab.Node, node *rack.Node) guest.Identity {
 	return id
 }
 
-// ensureHome makes the directory that the full nodes of the lab share, unless it exists. It is removed with the lab.
+// ensureHome makes the directory that full nodes share. It is removed with the lab.
 func (u *upRun) ensureHome() error {
 	if !u.emulator.Has("virtio-9p-pci") {
 		return fmt.Errorf("lab %s: QEMU %s has no virtio-9p-pci, by which nodes share /home: leave home out, or "+
@@ -271,9 +267,9 @@ func (u *upRun) ensureHome() error {
 	return nil
 }
 
-// securityModel chooses how QEMU stores the owners and modes of guests' files: in attributes of each file, or in
-// extra files if the file system does not support that, like a tmpfs before Linux 6.6. Either way, a guest's root
-// cannot create a file of this machine's root, a device, or a program with another user's rights.
+// securityModel stores the owners and modes of guests' files in attributes of each file, or in extra files if the file
+// system does not support that, like a tmpfs before Linux 6.6. Either way, a guest's root cannot create a file of this
+// machine's root, a device, or a program with another user's rights.
 func securityModel(dir string) string {
 	if err := unix.Setxattr(dir, "user.rackless", nil, 0); err != nil {
 		return "mapped-file"
@@ -300,7 +296,7 @@ func (u *upRun) shareHome(ctx context.Context, n lab.Node) error {
 	return nil
 }
 
-// fits checks the memory for the nodes to be started, in the worst case that every guest touches all of its memory.
+// fits assumes that every guest touches all of its memory.
 func fits(name string, start []lab.Node) error {
 	room, err := rack.ReadRoom()
 	if err != nil {
@@ -309,7 +305,7 @@ func fits(name string, start []lab.Node) error {
 	return fitsIn(name, start, room.Available)
 }
 
-// fitsIn is fits for this much memory. NodeOverhead is QEMU's own need besides its guest.
+// fitsIn adds NodeOverhead, QEMU's own need.
 func fitsIn(name string, start []lab.Node, available lab.Bytes) error {
 	want := lists.Sum(start, func(n lab.Node) lab.Bytes {
 		gpus := lists.Sum(gpusOf("", n), func(g qemu.GPU) lab.Bytes { return lab.Bytes(g.Memory) })

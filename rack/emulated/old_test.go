@@ -16,8 +16,7 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// oldLab puts the state of a lab that was recorded with the version of 2026-11-25 into a directory of running labs.
-// Its processes have the identity of p.
+// oldLab is a state that was recorded with the version of 2026-11-25. Its processes have the identity of p.
 func oldLab(t *testing.T, p vm.Process) rack.Dirs {
 	t.Helper()
 	d := rack.Dirs{Run: t.TempDir()}
@@ -105,7 +104,7 @@ func TestLabOfAnOlderVersion(t *testing.T) {
 	}
 }
 
-// For a lab without processes, every query has an answer with advice.
+// Every query has an answer with advice.
 func TestDeadLab(t *testing.T) {
 	t.Parallel()
 	d := oldLab(t, vm.Process{PID: 1 << 30})
@@ -132,7 +131,7 @@ func TestDeadLab(t *testing.T) {
 	}
 }
 
-// The daemon runs the switch and connects to the agents, even without nodes. Down finds it without its state.
+// Down finds the daemon without its state.
 func TestDaemonWithoutNodes(t *testing.T) {
 	t.Parallel()
 	d := oldLab(t, vm.Process{PID: 1 << 30})

@@ -13,7 +13,7 @@ import (
 func TestWhatTheDriverCannotDoIsRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		text string
-		want string // in the error; "" means that it can
+		want string // "" means that it can
 	}{
 		"a plain lab":              {"nodes: {vm: {count: 2}}", ""},
 		"as much as it gives":      {"nodes: {vm: {cpus: 64, nics: 8}}", ""},
@@ -113,7 +113,7 @@ func TestSupportedExamples(t *testing.T) {
 	}
 }
 
-// Rates follow the paths of the profile, from each NIC to each GPU. Other nodes have none.
+// Rates follow the paths of the profile. Other nodes have none.
 func TestRatesOfPaths(t *testing.T) {
 	l, err := lab.Parse("f", []byte("name: x\nnodes: {a: {profile: h20}, b: {image: debian-13+gpu, gpus: 2}}"))
 	if err != nil {

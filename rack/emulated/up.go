@@ -25,15 +25,15 @@ import (
 	"github.com/rackless/rackless/vm/qemu"
 )
 
-// Up implements rack.Runtime. It prepares the needs of new nodes before it changes the running lab, which keeps its
-// nodes on failure.
+// Up implements rack.Runtime. It prepares new nodes before it changes the running lab, which keeps its nodes on
+// failure.
 func (r *emulatedLab) Up(ctx context.Context, old *rack.State, o rack.Options, p *rack.Progress) (err error) {
 	u := &upRun{Rack: r.Rack, opts: o, progress: p, setups: make(map[string]*guest.Setup)}
 	defer func() { err = errors.Join(err, u.closeSetups()) }()
-	if arch(r.Lab) == runtime.GOARCH { // as if the file omitted it
+	if arch(r.Lab) == runtime.GOARCH { // as if omitted
 		u.change(func(l *lab.Lab) { l.Arch = "" })
 	}
-	// Before the labs are compared, because it decides the NIC models.
+	// Before the comparison, because it decides the NIC models.
 	if err := u.chooseEmulator(ctx, old); err != nil {
 		return err
 	}
@@ -68,10 +68,10 @@ func (r *emulatedLab) Up(ctx context.Context, old *rack.State, o rack.Options, p
 	return err
 }
 
-// settleLimit is far longer than a process takes to end on any machine.
+// settleLimit is far longer than a process takes to end.
 const settleLimit = time.Minute
 
-// settle waits for processes that are ending. Until they are gone they count as alive, and would be kept.
+// settle waits for ending processes, which would count as alive, and be kept.
 func settle(ctx context.Context, s *rack.State) error {
 	ctx, cancel := context.WithTimeout(ctx, settleLimit)
 	defer cancel()
@@ -97,31 +97,30 @@ func whole(s *rack.State, lost map[string]string) bool {
 	})
 }
 
-// An upRun is one run of Up. Rack.Lab is the requested lab.
+// An upRun is one run of Up, for the requested Rack.Lab.
 type upRun struct {
 	*rack.Rack
 	opts     rack.Options
 	progress *rack.Progress
 	before   *lab.Lab          // the running lab, or nil
-	changes  []lab.Change      // from the running lab to the requested one
-	lost     map[string]string // running nodes without their adapters, with the reason
+	changes  []lab.Change      // to the requested lab
+	lost     map[string]string // running nodes, with the reason
 
 	emulator    vm.Emulator
 	emulatorErr error // why emulator is not set
 	qemu        *qemu.Driver
-	images      map[string]*image.Image // by name in the lab file
-	keys        *guest.Keys             // for ssh; nil in a lab without full nodes
-	home        qemu.Home               // shared by all full nodes, if the lab asks for it
+	images      map[string]*image.Image // by the lab file's name
+	keys        *guest.Keys             // nil without full nodes
+	home        qemu.Home               // of full nodes, if the lab asks for it
 
 	mu      sync.Mutex
 	started []vm.Process            // nodes started by this Up
-	setups  map[string]*guest.Setup // setup connections of started nodes, by name
+	setups  map[string]*guest.Setup // of started nodes
 }
 
 func hasConnectX(l *lab.Lab) bool { return slices.ContainsFunc(l.Nodes, lab.Node.ConnectX) }
 
-// setNICs sets the NIC model of each node. The stored lab includes it, for the comparison with the next lab, and for
-// ls.
+// setNICs sets the models in the stored lab, for the comparison with the next lab, and for ls.
 func (u *upRun) setNICs(model func(lab.Node) lab.NICModel) {
 	u.change(func(l *lab.Lab) {
 		for i, n := range l.Nodes {
@@ -139,12 +138,12 @@ func (u *upRun) change(do func(*lab.Lab)) {
 
 func arch(l *lab.Lab) string { return cmp.Or(string(l.Arch), runtime.GOARCH) }
 
-// decideNICs chooses NIC models for nodes that leave them open. Running nodes keep theirs.
+// decideNICs fills in open NIC models. Running nodes keep theirs.
 func (u *upRun) decideNICs(old *rack.State) {
 	running := make(map[string]lab.NICModel)
 	if old != nil {
 		for _, n := range old.Lab.Nodes {
-			running[n.Name] = cmp.Or(n.NIC, lab.NICVirtio) // a state of a version without adapters
+			running[n.Name] = cmp.Or(n.NIC, lab.NICVirtio) // of a version without adapters
 		}
 	}
 	u.setNICs(func(n lab.Node) lab.NICModel {
@@ -155,8 +154,8 @@ func (u *upRun) decideNICs(old *rack.State) {
 	})
 }
 
-// chooseEmulator chooses the NIC models of the lab's nodes and finds a QEMU for them: for ConnectX adapters the
-// installed one if capable, or else one in the cache. Without either it reports why, and nodes get virtio NICs.
+// chooseEmulator chooses NIC models and a QEMU for them: for ConnectX adapters the installed one if capable, or else
+// one in the cache. Without either it reports why, and nodes get virtio NICs.
 func (u *upRun) chooseEmulator(ctx context.Context, old *rack.State) error {
 	u.decideNICs(old)
 	var begin sync.Once
@@ -185,14 +184,14 @@ func (u *upRun) chooseEmulator(ctx context.Context, old *rack.State) error {
 	return nil
 }
 
-// prepare makes the prerequisites of nodes: image, accelerator, templates. It runs before any change of a running
-// lab, because it takes longest and fails most often, for lack of memory, of a network for packages, or of a QEMU.
+// prepare runs before any change of a running lab, because it takes longest and fails most often, for lack of memory,
+// of a network for packages, or of a QEMU.
 func (u *upRun) prepare(ctx context.Context, old *rack.State) error {
 	p := u.progress
 	if u.emulatorErr != nil {
 		return u.emulatorErr
 	}
-	// Only nodes to be started count, because running ones have their memory.
+	// Running nodes have their memory.
 	if !u.opts.Overcommit {
 		keep, _ := u.sort(old)
 		start := slices.DeleteFunc(slices.Clone(u.Lab.Nodes), func(n lab.Node) bool {
@@ -244,7 +243,7 @@ func (u *upRun) prepare(ctx context.Context, old *rack.State) error {
 	return nil
 }
 
-// ensureImages makes the images of all nodes, and always the built-in one, which shows whether KVM works.
+// ensureImages always makes the built-in one, which shows whether KVM works.
 func (u *upRun) ensureImages(ctx context.Context) error {
 	p := u.progress
 	o := image.Options{Cache: u.Dirs.Images(), Kernel: u.opts.Kernel, Progress: p.Say, Watch: p.Watch}
@@ -274,7 +273,7 @@ func (u *upRun) ensureImages(ctx context.Context) error {
 	return nil
 }
 
-// noteProfiles says which rates a profile models, because measurements in its nodes show them.
+// noteProfiles says which rates are modelled, because measurements show them.
 func (u *upRun) noteProfiles() {
 	profiles := lists.Map(u.Lab.Nodes, func(n lab.Node) lab.ProfileName { return n.Profile })
 	slices.Sort(profiles)
@@ -306,8 +305,8 @@ func (u *upRun) spec(n lab.Node) qemu.Spec {
 }
 
 // reconcile applies the difference between the lab's old state, or nil, and the requested one. It saves the state
-// before anything is started and after each node, so that the next rackless knows which processes may exist if this
-// one is killed.
+// before anything is started and after each node, so that the next rackless knows which processes may exist if this one
+// is killed.
 func (u *upRun) reconcile(ctx context.Context, old *rack.State) error {
 	p := u.progress
 	if err := os.MkdirAll(u.Dir, 0o700); err != nil {
@@ -321,7 +320,7 @@ func (u *upRun) reconcile(ctx context.Context, old *rack.State) error {
 	if err := u.Save(); err != nil {
 		return err
 	}
-	// The state no longer has them: if this process is killed here, the next Up ends them as strays.
+	// If this process is killed here, the next Up ends them as strays.
 	if len(drop) > 0 {
 		p.Begin("stop nodes")
 		for _, n := range drop {
@@ -333,11 +332,11 @@ func (u *upRun) reconcile(ctx context.Context, old *rack.State) error {
 			}
 		}
 	}
-	// The state was saved, so a process that is not in it belongs to no node.
+	// The state was saved, so others belong to no node.
 	if err := u.stopStrays(ctx); err != nil {
 		return err
 	}
-	// A recreated node must not find the old sockets and logs.
+	// A recreated node must not find old sockets and logs.
 	for _, n := range drop {
 		if err := os.RemoveAll(u.NodeDir(n.Name)); err != nil {
 			return err
@@ -364,8 +363,7 @@ func (u *upRun) reconcile(ctx context.Context, old *rack.State) error {
 	return nil
 }
 
-// sort decides which nodes of the old state stay, and which must go: nodes that the lab no longer has, that must be
-// recreated, or that have died.
+// sort drops nodes that the lab no longer has, that must be recreated, or that have died.
 func (u *upRun) sort(old *rack.State) (keep, drop []*rack.Node) {
 	if old == nil {
 		return nil, nil
@@ -390,8 +388,7 @@ func (u *upRun) sort(old *rack.State) (keep, drop []*rack.Node) {
 	return keep, drop
 }
 
-// stopStrays ends processes below the lab's directory that the state lacks, because a rackless was killed between
-// starting and recording them.
+// stopStrays ends processes that a rackless, killed meanwhile, has started but not recorded.
 func (u *upRun) stopStrays(ctx context.Context) error {
 	all, err := vm.Strays(u.Dir)
 	if err != nil {
@@ -409,8 +406,8 @@ func (u *upRun) stopStrays(ctx context.Context) error {
 	return nil
 }
 
-// ensureDaemon starts the lab's daemon, or gives the running one the ports of the requested lab. It does not restart
-// a running daemon: the links of all nodes would go down with the switch, and disturb their users.
+// ensureDaemon does not restart a running daemon, which gets the requested ports: the links of all nodes would go down
+// with the switch.
 func (u *upRun) ensureDaemon(ctx context.Context) error {
 	want := ports(u.Dir, u.Lab)
 	if u.State.Daemon == nil || !u.State.Daemon.Alive() {
@@ -461,11 +458,10 @@ func (u *upRun) ensureDaemon(ctx context.Context) error {
 	return err
 }
 
-// undoLimit limits the stop of the nodes that a failed Up has started, which takes a fraction of a second.
+// undoLimit is for stopping nodes, a fraction of a second.
 const undoLimit = 30 * time.Second
 
-// undo stops the nodes that this Up has started; the others run on. Dropped nodes are not restored, because they had
-// died or had to be recreated.
+// undo stops the nodes that this Up has started. Dropped nodes are not restored: they had died or had to be recreated.
 func (u *upRun) undo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, undoLimit)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// Nodes of the running lab stay if they are alive, still wanted, and have no change that requires a new machine.
+// Nodes stay if they are alive, still wanted, and need no new machine.
 func TestNodesThatStay(t *testing.T) {
 	t.Parallel()
 	alive, err := vm.FindProcess(os.Getpid())
@@ -22,7 +22,7 @@ func TestNodesThatStay(t *testing.T) {
 	const before = "name: x\nnodes:\n  a: {}\n  b: {}\n  c: {}\n"
 	for _, tt := range []struct {
 		name, after string
-		dead        string // a node with an ended process
+		dead        string
 		keep        string
 	}{
 		{"nothing has changed", before, "", "a b c"},
@@ -74,8 +74,8 @@ func parseText(t *testing.T, text string) *lab.Lab {
 	return l
 }
 
-// Without a QEMU that supports vfio-user, nodes that ask for an adapter get virtio NICs; up reports why, and the
-// stored state includes that. Labs without adapters are unchanged.
+// Without vfio-user, nodes that ask for an adapter get virtio NICs; up reports why. Labs without adapters are
+// unchanged.
 func TestNodesWithoutAQEMUForAdapters(t *testing.T) {
 	programs := t.TempDir() // without apt
 	const old = "#!/bin/sh\necho QEMU emulator version 9.2.0\n"

@@ -23,9 +23,9 @@ nodes:
   rx: {count: 2, nic: virtio}
 `
 
-// BenchmarkAdapters compares emulated adapters with soft RoCE: the same test between two nodes of each kind, in turn.
-// Adapters are unpaced, because a rate would hide their limits. A case reports both figures, their ratio and the
-// target ratio; floor is the machine's figure without adapters and guests, in the same run.
+// BenchmarkAdapters compares emulated adapters with soft RoCE, in turn. Adapters are unpaced, because a rate would hide
+// their limits. A case reports both figures, their ratio and the target ratio; floor is the machine's figure without
+// adapters and guests, in the same run.
 func BenchmarkAdapters(b *testing.B) {
 	b.Setenv(emulated.Unpaced, "1")
 	m := newMachine(b)
@@ -45,10 +45,10 @@ func BenchmarkAdapters(b *testing.B) {
 	for _, c := range []struct {
 		name, unit string
 		column     int
-		target     float64 // target ratio to soft RoCE; 0 means no target
+		target     float64 // to soft RoCE; 0 means none
 		frames     bool
 		test       []string
-		few        []string // for soft RoCE, which is slower
+		few        []string // soft RoCE is slower
 	}{
 		{"write-lat-2", "us", latency, 25, false, []string{"ib_write_lat", "-n", "2000"}, []string{"-n", "1000"}},
 		{"read-lat-2", "us", latency, 25, false, []string{"ib_read_lat", "-n", "2000"}, []string{"-n", "1000"}},
@@ -69,7 +69,7 @@ func BenchmarkAdapters(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			var cx, rx float64
 			for b.Loop() {
-				if c.frames { // impair an unused link, so that nothing is copied past the switch
+				if c.frames { // so that nothing is copied past the switch
 					m.rackless(b, m.cache, "fabric", "set", "adapters", "--port", "rx00", "--delay", "1us")
 				}
 				cx = m.perftest(b, "cx", addr["cx"], c.column, c.test)
@@ -133,8 +133,8 @@ func (m *machine) output(b *testing.B, args ...string) string {
 	return string(out)
 }
 
-// perftest runs one of its programs between the two nodes of a kind, and returns a column of its row of figures. It
-// repeats runs that print 0 or inf because a busy machine prevented the calibration of the clock.
+// perftest returns a column of the program's figures. It repeats runs that print 0 or inf because a busy machine
+// prevented the calibration of the clock.
 func (m *machine) perftest(b *testing.B, kind, addr string, column int, test []string) float64 {
 	b.Helper()
 	device := map[string][]string{"cx": {"-d", "mlx5_0", "-x", "3"}, "rx": {"-d", "rxe0", "-x", "1"}}[kind]
@@ -145,7 +145,7 @@ func (m *machine) perftest(b *testing.B, kind, addr string, column int, test []s
 		server.Env = append(os.Environ(), "RACKLESS_RUN="+m.run)
 		server.Cancel = func() error { return server.Process.Signal(syscall.SIGINT) }
 		check(b, server.Start())
-		time.Sleep(2 * time.Second) // the server says that it listens before it does
+		time.Sleep(2 * time.Second) // the server says it too early
 		client := append(append([]string{"exec", "-n", "adapters/" + kind + "00"}, args...), addr)
 		cmd := exec.CommandContext(m.ctx, m.bin, client...)
 		cmd.Env = server.Env
@@ -168,8 +168,7 @@ func (m *machine) perftest(b *testing.B, kind, addr string, column int, test []s
 	return 0
 }
 
-// roundTrip is the round-trip time of a byte over a Unix socket between two processes, in us: the minimum for two
-// guests and a server connected by sockets.
+// roundTrip is a byte's over a Unix socket between two processes, in us: the minimum for two guests and a server.
 func roundTrip(b *testing.B) float64 {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	check(b, err)

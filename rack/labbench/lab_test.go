@@ -1,6 +1,5 @@
 // Package labbench measures how long labs and emulated hosts take to start and stop: whole processes, as a user runs
-// them. "make bench" runs it round by round, so that a busy minute of the machine affects all cases;
-// docs/performance.md explains the figures.
+// them. "make bench" runs it round by round, so that a busy minute affects all cases; see docs/performance.md.
 package labbench
 
 import (
@@ -37,16 +36,16 @@ var (
 		"Debian's package")
 )
 
-// A machine is this machine, with directories for the labs of the benchmark.
+// A machine has directories for the labs.
 type machine struct {
 	ctx                  context.Context
 	bin, tmp, run, cache string
 }
 
-// BenchmarkLab has a case for each operation that users wait for. Cases with a target report it as s-to-reach.
+// BenchmarkLab has a case for each operation that users wait for. A target is reported as s-to-reach.
 func BenchmarkLab(b *testing.B) {
 	m := newMachine(b)
-	// Image and templates are made before anything is timed.
+	// Before anything is timed.
 	for _, lab := range []string{"pair", "sixteen"} {
 		m.up(b, lab, m.cache)
 		m.down(b, lab)
@@ -72,23 +71,22 @@ func BenchmarkLab(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			c.run(b)
-			if c.target > 0 { // after the loop, because its start resets reported metrics
+			if c.target > 0 { // the loop's start resets metrics
 				b.ReportMetric(c.target.Seconds(), "s-to-reach")
 			}
 		})
 	}
 }
 
-// newMachine also registers a cleanup that takes down leftover labs.
 func newMachine(b *testing.B) *machine {
 	b.Helper()
 	bin, err := filepath.Abs(*program)
 	check(b, err)
 	dirs, err := rack.DefaultDirs(os.Getenv, os.Getuid())
 	check(b, err)
-	tmp, err := os.MkdirTemp("/tmp", "rb") // not b.TempDir, because the names of sockets in it must be short
+	tmp, err := os.MkdirTemp("/tmp", "rb") // short, for sockets
 	check(b, err)
-	// Without this an interrupt would end the benchmark at once, and leave its labs.
+	// An interrupt would leave labs.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	m := &machine{ctx: ctx, bin: bin, tmp: tmp, run: filepath.Join(tmp, "r"), cache: dirs.Cache}
 	b.Cleanup(func() {
@@ -129,7 +127,7 @@ func (m *machine) down(b *testing.B, lab string) {
 	m.rackless(b, m.cache, "down", lab)
 }
 
-// upDown times up, with image and template in the cache, and reports the host's memory per node.
+// upDown uses a cached template, and reports the host's memory per node.
 func (m *machine) upDown(lab string) func(b *testing.B) {
 	return func(b *testing.B) {
 		for b.Loop() {
@@ -153,7 +151,7 @@ func (m *machine) downOnly(lab string) func(b *testing.B) {
 	}
 }
 
-// host times a command in an emulated host started for it, on a quarter of the profile's CPUs.
+// host has a quarter of the profile's CPUs.
 func (m *machine) host(profile string, flags ...string) func(b *testing.B) {
 	return func(b *testing.B) {
 		args := slices.Concat([]string{"emulate", profile, "--scale", "4", "-n"}, flags, []string{"--", "true"})
@@ -163,13 +161,13 @@ func (m *machine) host(profile string, flags ...string) func(b *testing.B) {
 	}
 }
 
-// cold times a start with the image but without a template in the cache.
+// cold has an image but no template.
 func (m *machine) cold(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		cache, err := os.MkdirTemp(m.tmp, "cold")
 		check(b, err)
-		for _, shared := range []string{"images", "kvm-probe.json"} { // the probe runs once per boot of the host
+		for _, shared := range []string{"images", "kvm-probe.json"} { // once per boot of the host
 			if target := filepath.Join(m.cache, shared); exists(target) {
 				check(b, os.Symlink(target, filepath.Join(cache, shared)))
 			}
@@ -188,8 +186,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// weigh reports the median memory of the nodes of a running lab, with shared pages divided among their users. It
-// hardly differs between runs, so the last one is enough.
+// weigh reports the median memory of a lab's nodes, with shared pages divided among their users. It hardly differs
+// between runs.
 func (m *machine) weigh(b *testing.B, lab string) {
 	b.Helper()
 	procs, err := vm.ProcessesUsing("qemu-system", filepath.Join(m.run, lab)+"/")
@@ -214,8 +212,8 @@ func (m *machine) weigh(b *testing.B, lab string) {
 	b.ReportMetric(all[len(all)/2], "MiB/node")
 }
 
-// floor resumes n clones of the template that up uses at once, without switch, state and checks. With configure each
-// is configured by its setup port; otherwise it ends when its agent answers.
+// floor resumes n clones of up's template at once, without switch, state and checks. With configure each is configured
+// by its setup port; otherwise it ends when its agent answers.
 func (m *machine) floor(n int, configure bool) func(b *testing.B) {
 	return func(b *testing.B) {
 		binary, version, err := vm.Find()
@@ -236,7 +234,7 @@ func (m *machine) floor(n int, configure bool) func(b *testing.B) {
 			check(b, d.Prepare(m.ctx, spec(0), func(string) {}))
 			nodes, errs := make([]*qemu.Node, n), make([]error, n)
 			var wg sync.WaitGroup
-			b.StartTimer() // up has the preparations above as well
+			b.StartTimer() // up prepares as well
 			for i := range n {
 				wg.Go(func() { nodes[i], errs[i] = resume(m.ctx, d, spec(i), i, configure) })
 			}
@@ -253,7 +251,7 @@ func (m *machine) floor(n int, configure bool) func(b *testing.B) {
 	}
 }
 
-// resume starts one clone and waits until it has run its own code.
+// resume waits until the clone has run its own code.
 func resume(ctx context.Context, d *qemu.Driver, s qemu.Spec, i int, configure bool) (*qemu.Node, error) {
 	node, err := d.Start(ctx, s)
 	if err != nil {
@@ -273,16 +271,15 @@ func resume(ctx context.Context, d *qemu.Driver, s qemu.Spec, i int, configure b
 	return node, agent.Close()
 }
 
-// vng times virtme-ng without KVM from its start to the end of a command in one node of the same kernel, without
-// RDMA. A failure of this external program does not affect other results.
+// vng times virtme-ng without KVM: a command in one node of the same kernel, without RDMA. Failures of this external
+// program do not affect other results.
 func (m *machine) vng(b *testing.B) {
 	if _, err := exec.LookPath("vng"); err != nil || *kernel == "" {
 		b.Skip("no comparison with virtme-ng: pip install virtme-ng, and give -vng-kernel")
 	}
 	version := strings.TrimPrefix(filepath.Base(*kernel), "vmlinuz-")
 	for b.Loop() {
-		// Without a terminal it prints nothing unless --verbose is set, and its status is 255 although the command
-		// ran. It is a success if the command printed the version on a separate line.
+		// Without a terminal it prints nothing unless --verbose is set, and its status is 255 although the command ran.
 		out, err := exec.CommandContext(m.ctx, "vng", "--run", *kernel, "--disable-kvm", "--memory", "512M", "--cpus",
 			"1", "--verbose", "--", "uname -r").CombinedOutput()
 		if !slices.ContainsFunc(strings.Split(string(out), "\n"), func(line string) bool {

@@ -19,15 +19,15 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// A Launcher runs the programs of package bench on the nodes of a lab, or on this machine for comparison.
+// A Launcher runs the programs of package bench on a lab's nodes, or on this machine for comparison.
 type Launcher struct {
 	Runner
 	Lab      *lab.Lab
 	Endpoint func(node string) (bench.Endpoint, error)
-	Plan     func() (*plan.Plan, error) // of nodes placed on a host, or nil
-	// Bare, if set, runs a command on this machine with the nodes' packages, without installing them.
+	Plan     func() (*plan.Plan, error) // of nodes on a host, or nil
+	// Bare, if set, runs a command here with the nodes' packages, not installed.
 	Bare func(ctx context.Context, argv []string, stdin []byte) (bench.Output, error)
-	// BareCPUs is the number of ranks on this machine that get their own CPUs; more share them.
+	// BareCPUs is the number of ranks here with CPUs of their own; more share them.
 	BareCPUs int
 }
 
@@ -38,13 +38,13 @@ func (l *Launcher) nodes(g bench.Group) ([]Node, error) {
 	}
 	names := lists.Map(l.Lab.Nodes[:n], func(node lab.Node) string { return node.Name })
 	at := l.Endpoint
-	if at == nil { // only to count, without asking a node
+	if at == nil { // only to count
 		at = func(name string) (bench.Endpoint, error) { return bench.Endpoint{Node: name}, nil }
 	}
 	return NodesOf(l.Lab, names, at)
 }
 
-// Size returns the number of nodes and ranks of a group.
+// Size returns a group's nodes and ranks.
 func (l *Launcher) Size(g bench.Group) (nodes, ranks int, err error) {
 	counter := Launcher{Lab: l.Lab}
 	all, err := counter.nodes(g)
@@ -56,7 +56,7 @@ func (l *Launcher) Size(g bench.Group) (nodes, ranks int, err error) {
 	return len(slots), ranks, err
 }
 
-// Ready returns why the programs of a group cannot run, and makes slow preparations.
+// Ready returns why a group's programs cannot run, and makes slow preparations.
 func (l *Launcher) Ready(ctx context.Context, g bench.Group) error {
 	_, _, err := l.Size(g)
 	if err == nil && g.Bare && l.Bare != nil {
@@ -74,7 +74,7 @@ func (l *Launcher) bareVersion(ctx context.Context) (string, error) {
 	return first, err
 }
 
-// Launch runs a program. It fails for a run by RDMA on several nodes if their devices have sent nothing.
+// Launch runs a program. By RDMA on several nodes it fails if their devices have sent nothing.
 func (l *Launcher) Launch(ctx context.Context, g bench.Group, p bench.Program) (bench.Launch, error) {
 	if g.Bare {
 		return l.bare(ctx, g, p)
@@ -115,15 +115,14 @@ func (l *Launcher) Launch(ctx context.Context, g bench.Group, p bench.Program) (
 	out.Where = fmt.Sprintf("%s on %s by %s", words.Count(res.Ranks, "rank"), words.Count(len(nodes), "node"),
 		res.Transport)
 	out.RDMAPackets += lists.Sum(res.Nodes, func(n Traffic) uint64 { return n.PacketsSent })
-	// The ranks of a measurement always send messages, so no packets are no proof, even with little TCP traffic.
+	// Ranks always send messages, so no packets are no proof, even with little TCP traffic.
 	if err == nil && res.Exit == 0 && res.Transport != TCP && len(nodes) > 1 && out.RDMAPackets == 0 {
 		err = fmt.Errorf("%w by any node: the library fell back to another transport", ErrFellBack)
 	}
 	return out, err
 }
 
-// own returns the transport of a program that carries messages by its own library, and the variables that describe
-// the nodes to it.
+// own is for programs with their own library of messages.
 func own(nodes []Node, t Transport, env []string) (Transport, []string, error) {
 	switch t {
 	case UCX, OFI:
@@ -176,8 +175,8 @@ func (l *Launcher) bare(ctx context.Context, g bench.Group, p bench.Program) (be
 
 const have = `for p; do command -v "$p" >/dev/null && { echo "$p"; exit; }; done; exit 1`
 
-// compile builds its second argument with the MPI in its third, unless the path exists, and prints the program. Other
-// arguments go to the compiler.
+// compile builds $2 with the MPI in $3, unless the path exists, and prints the program. Other arguments go to the
+// compiler.
 const compile = `path=$1 source=$2 mpi=$3; shift 3
 export HOME="${HOME:-/root}" # without which the mpicc of Open MPI 5 does not start
 [ -x "$path" ] || {
@@ -185,11 +184,11 @@ export HOME="${HOME:-/root}" # without which the mpicc of Open MPI 5 does not st
 	printf %s "$source" | $cc -O2 -s -o "$path.new" "$@" && mv "$path.new" "$path"
 } && cat "$path"`
 
-// receive stores a program from its standard input, unless the path exists.
+// receive stores its standard input, unless the path exists.
 const receive = `[ -x "$1" ] || { cat >"$1.new" && chmod 755 "$1.new" && mv "$1.new" "$1"; }`
 
-// makeInput fills a directory by the script in its second argument, unless the directory exists. pack also prints the
-// directory, and unpack stores it.
+// makeInput fills a directory by the script in $2, unless it exists. pack also prints the directory, and unpack stores
+// it.
 const (
 	makeInput = `[ -d "$1" ] || {
 	rm -rf "$1.new" && mkdir "$1.new" && (cd "$1.new" && sh -e -c "$2" >&2 </dev/null) && mv "$1.new" "$1"
@@ -198,7 +197,7 @@ const (
 	unpack = `[ -d "$1" ] || { rm -rf "$1.new" && mkdir "$1.new" && tar -C "$1.new" -x && mv "$1.new" "$1"; }`
 )
 
-// inputDir returns the directory of a program's input, which is kept for later runs.
+// inputDir is kept for later runs.
 func inputDir(p bench.Program) string {
 	return fmt.Sprintf("/tmp/rackless-%.8x", sha256.Sum256([]byte(p.Input)))
 }
@@ -219,7 +218,7 @@ func (l *Launcher) provide(ctx context.Context, nodes []Node, p bench.Program) e
 	return err
 }
 
-// within runs a launcher in the directory of a program's input, and prints the results after its own output.
+// within runs in inputDir, and prints the results after the launcher's output.
 func within(p bench.Program, argv []string) []string {
 	if p.Input == "" {
 		return argv
@@ -228,8 +227,8 @@ func within(p bench.Program, argv []string) []string {
 	return append([]string{"sh", "-c", script, inputDir(p), p.Results}, argv...)
 }
 
-// find returns the command of each rank: a program that all nodes have, or one compiled on the first node and copied
-// to the others.
+// find returns each rank's command: a program that all nodes have, or one compiled on the first node and copied to the
+// others.
 func (l *Launcher) find(ctx context.Context, nodes []Node, p bench.Program, library string) ([]string, error) {
 	own := ""
 	look := slices.Clone(p.Names)
@@ -258,7 +257,7 @@ func (l *Launcher) find(ctx context.Context, nodes []Node, p bench.Program, libr
 			p.Build...)...)
 		if err != nil {
 			err = fmt.Errorf("compile a test of MPI: %w", err)
-			if !strings.Contains(err.Error(), "No space left on device") { // the error of a full disk has advice
+			if !strings.Contains(err.Error(), "No space left on device") { // a full disk's error has advice
 				takes := p.Takes
 				if library == "mpich" {
 					takes = "image: debian-12+mpich, or libmpich-dev and gcc"
@@ -271,8 +270,7 @@ func (l *Launcher) find(ctx context.Context, nodes []Node, p bench.Program, libr
 	return slices.Concat([]string{own}, p.SourceArgs, p.Args), nil
 }
 
-// give makes a file or directory on the first node with a script that prints it, and stores it on the others with
-// another.
+// give makes a file on the first node, with a script that prints it, and stores it on the others.
 func (l *Launcher) give(ctx context.Context, nodes []Node, make, take, path string, args ...string) error {
 	run := func(n Node, stdin []byte, argv ...string) ([]byte, error) {
 		res, err := l.Run(ctx, n.Node, guest.Command{Argv: append([]string{"sh", "-c"}, argv...), Stdin: stdin})

@@ -164,7 +164,7 @@ func TestInputs(t *testing.T) {
 			!strings.HasSuffix(got, " -x WM=/usr icoFoam -parallel") {
 			t.Errorf("%s, made %d times, %v", got, f.compiled, err)
 		}
-		ran := f.streamed[5:] // after the command that writes the rank file
+		ran := f.streamed[5:]
 		if want := []string{"sh", "-c", ran[2], inputDir(p), p.Results}; !slices.Equal(ran[:5], want) ||
 			!slices.Equal(ran[5:], out.Command) {
 			t.Errorf("%q", f.streamed)
@@ -203,7 +203,7 @@ func TestScriptsOfInputs(t *testing.T) {
 	if _, err := sh(nil, pack, "sh", dir+"3", "false; true"); err == nil {
 		t.Error("a step of a script failed, and nobody knows")
 	}
-	// A compiler that copies: the source is not changed on its way, as by dash's echo.
+	// The source is not changed on its way, as by dash's echo.
 	const source = `puts("\n");`
 	cc := "#!/bin/sh\ncat >\"$4\"\n"
 	if err := os.WriteFile(bin+"/mpicc.openmpi", []byte(cc), 0o755); err != nil {

@@ -1,5 +1,5 @@
-// Package mpi runs MPI programs on the nodes of a lab, over the transport that fits their devices, and proves with
-// the counters of these devices that the messages used it.
+// Package mpi runs MPI programs on a lab's nodes, over the transport that fits their devices, and proves with the
+// counters of these devices that the messages used it.
 package mpi
 
 import (
@@ -32,31 +32,31 @@ type Transport string
 
 // The transports.
 const (
-	Auto Transport = "auto" // UCX, or OFI if the UCX of a node cannot use its device
+	Auto Transport = "auto" // UCX, or OFI if a node's UCX cannot use its device
 	UCX  Transport = "ucx"
 	OFI  Transport = "ofi" // libfabric
 	TCP  Transport = "tcp"
-	// RDMA is the transport of a program with its own library for the devices. MPI starts it over TCP, so that the
-	// packets of the devices are the program's.
+	// RDMA is for a program with its own library for the devices. MPI starts it over TCP, so that the packets of the
+	// devices are the program's.
 	RDMA Transport = "rdma"
 )
 
-// Transports lists the transports of MPI, in the order of help and errors.
+// Transports are in the order of help and errors.
 func Transports() []string { return []string{string(Auto), string(UCX), string(OFI), string(TCP)} }
 
 // Options select the program and its nodes.
 type Options struct {
 	Nodes   []Node
-	Ranks   int // total; 0 means as many as the nodes take
-	PerNode int // limit for each node; 0 means one for each of its CPUs
-	// Oversubscribe allows more ranks than the nodes have CPUs.
+	Ranks   int // 0 means as many as the nodes take
+	PerNode int // 0 means one for each CPU
+	// Oversubscribe allows more ranks than CPUs.
 	Oversubscribe bool
 	Transport     Transport
-	Library       string   // one of bench.GroupLibraries; "" means that of the first node
+	Library       string   // one of bench.GroupLibraries; "" means the first node's
 	Program       []string // with arguments
 	Env           []string // of all ranks, as NAME=VALUE
-	Lab           string   // name, for the head of the rank file
-	// Plan, if set, places the nodes on a host, and binds the ranks to cores. If nil, the nodes are emulated.
+	Lab           string   // for the head of the rank file
+	// Plan, of nodes on a host, binds the ranks to cores. If nil, the nodes are emulated.
 	Plan  *plan.Plan
 	Stdin []byte
 	// Within, if set, returns a command that runs the launcher's.
@@ -71,12 +71,12 @@ type Node struct {
 	Subnet netip.Prefix // of its address
 	NIC    string       // network device with the address
 	CPUs   int
-	Slots  int // number of ranks, from a hostfile; 0 means Options.PerNode
+	Slots  int // ranks by a hostfile; 0 means Options.PerNode
 }
 
-// A Runner runs commands on nodes, as a *rack.Rack does.
+// A Runner is like a *rack.Rack.
 type Runner interface {
-	// Alive returns why a node has ended, or nil. It does not disturb the node.
+	// Alive returns why a node has ended, or nil, without disturbing it.
 	Alive(ctx context.Context, node string) error
 	Run(ctx context.Context, node string, c guest.Command) (guest.Result, error)
 	ReadFile(ctx context.Context, node, path string) ([]byte, error)
@@ -85,31 +85,31 @@ type Runner interface {
 
 // A Result is a run that ended.
 type Result struct {
-	Exit      int       `json:"exit"` // of the launcher, which passes on that of the first rank that failed
+	Exit      int       `json:"exit"` // of the launcher: that of the first failed rank
 	Ranks     int       `json:"ranks"`
-	Launcher  string    `json:"launcher"` // such as "mpirun (Open MPI) 4.1.4"
+	Launcher  string    `json:"launcher"` // "mpirun (Open MPI) 4.1.4"
 	Command   []string  `json:"command"`
 	Transport Transport `json:"transport"`
 	Nodes     []Traffic `json:"nodes"`
 }
 
-// Traffic is the traffic of a node in a run.
+// Traffic is of a node in a run.
 type Traffic struct {
 	Node            string `json:"node"`
 	Device          string `json:"device"`
 	PacketsSent     uint64 `json:"packets_sent"` // by RDMA
 	PacketsReceived uint64 `json:"packets_received"`
-	BytesSent       uint64 `json:"bytes_sent"` // by the address's network device, including soft RoCE
+	BytesSent       uint64 `json:"bytes_sent"` // by the network device, with soft RoCE
 }
 
 // ErrFellBack is returned for a run that should have used RDMA, and did not.
 var ErrFellBack = errors.New("no RDMA packet was sent")
 
-// quiet is the largest number of bytes per rank that all nodes' network devices may send in a run of a program
-// without messages, for starting it over ssh.
+// quiet is the largest number of bytes per rank that the network devices may send to start a program without messages
+// over ssh.
 const quiet = 256 << 10
 
-// Run runs a program and waits for its end. With ErrFellBack, it also returns the result.
+// Run waits for a program's end. With ErrFellBack, it also returns the result.
 func Run(ctx context.Context, r Runner, o Options) (*Result, error) {
 	slots, err := o.slots()
 	if err != nil {
@@ -162,13 +162,12 @@ func Run(ctx context.Context, r Runner, o Options) (*Result, error) {
 	return res, res.proof()
 }
 
-// endPoll limits the interval of checking whether a run has ended. Each check costs the first node a few
-// milliseconds.
+// endPoll is an interval of checks, each of which costs the first node a few milliseconds.
 const endPoll = 100 * time.Millisecond
 
 const lifePause = time.Second
 
-// stream runs a command on the first node, and stops it when a node ends: ranks wait forever for a missing one.
+// stream stops the command when a node ends: ranks wait forever for a missing one.
 func stream(ctx context.Context, r Runner, nodes []Node, c guest.Command, stdout, stderr io.Writer) (int, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
@@ -207,7 +206,7 @@ func (res *Result) proof() error {
 	return fmt.Errorf("%w by any node, and %s went by TCP: the library fell back", ErrFellBack, words.Bytes(bytes))
 }
 
-// Text describes a run and its transport, in one line for the run and one for each node.
+// Text has one line for the run and one for each node.
 func (res *Result) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s on %s by %s, %s\n", words.Count(res.Ranks, "rank"), words.Count(len(res.Nodes), "node"),
@@ -219,7 +218,7 @@ func (res *Result) Text() string {
 	return b.String()
 }
 
-// slots returns the number of ranks on each node, without nodes at the end that have no ranks.
+// slots returns the ranks of each node, except for nodes at the end without any.
 func (o *Options) slots() ([]int, error) {
 	if len(o.Nodes) == 0 || len(o.Program) == 0 {
 		return nil, errors.New("no nodes or no program")
@@ -254,8 +253,7 @@ func (o *Options) slots() ([]int, error) {
 	return slots, nil
 }
 
-// versions returns the versions that a run needs from a node: the launcher's if it starts there, and UCX's if it may
-// not work with the device.
+// versions selects the launcher's if it starts on the node, and UCX's if it may not work with the device.
 func (o *Options) versions(n Node) string {
 	v := ""
 	if n.Node == o.Nodes[0].Node {
@@ -269,7 +267,7 @@ func (o *Options) versions(n Node) string {
 
 func soft(n Node) bool { return strings.HasPrefix(n.Device, "rxe") }
 
-// choose returns the transport of a run. A single node does not need one, but gets the requested one.
+// choose gives a single node the requested transport, too.
 func choose(asked Transport, nodes []Node, probed []probe) Transport {
 	if asked != Auto && asked != "" {
 		return asked
@@ -282,8 +280,7 @@ func choose(asked Transport, nodes []Node, probed []probe) Transport {
 	return UCX
 }
 
-// command returns the launcher with its arguments and the program. It binds ranks by a rank file, or to the cores in
-// order if that is empty.
+// command binds ranks by a rank file, or to the cores in order if that is "".
 func command(t Transport, nodes []Node, slots []int, p probe, rankfile string, env, program []string) []string {
 	env = append(environment(t, nodes, slots), env...)
 	var hosts []string
@@ -331,12 +328,10 @@ func command(t Transport, nodes []Node, slots []int, p probe, rankfile string, e
 	return append(argv, program...)
 }
 
-// agent is ssh with connections that persist for the next run: on emulated CPUs a key exchange takes most of the time
-// of a command on another node.
+// agent keeps connections for the next run: on emulated CPUs a key exchange takes most of the time of a remote command.
 const agent = "ssh -o ControlMaster=auto -o ControlPath=/run/rackless-ssh-%h -o ControlPersist=10m"
 
-// openMPI selects exactly one transport in Open MPI, so that a run fails instead of falling back if it is
-// unavailable.
+// openMPI selects exactly one transport, so that a run fails instead of falling back.
 var openMPI = map[Transport][]string{
 	UCX: {"--mca", "pml", "ucx"},
 	OFI: {"--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "verbs;ofi_rxm"},
@@ -350,7 +345,7 @@ func ucxOverTCP(nodes []Node) []string {
 	return []string{"UCX_TLS=tcp,self,sm", "UCX_NET_DEVICES=" + strings.Join(slices.Compact(nics), ",")}
 }
 
-// environment returns the variables that describe the nodes' devices to the libraries below MPI.
+// environment describes the nodes' devices to the libraries below MPI.
 func environment(t Transport, nodes []Node, slots []int) []string {
 	var devices, gids []string
 	ranks := 0
@@ -362,20 +357,20 @@ func environment(t Transport, nodes []Node, slots []int) []string {
 	switch t {
 	case UCX, RDMA:
 		env := []string{"UCX_NET_DEVICES=" + strings.Join(slices.Compact(devices), ","), "UCX_TLS=rc_v,ud_v,self,sm"}
-		// Nodes with different cards have the address at different GID indexes, but UCX takes one index for all.
+		// Different cards may have different GID indexes, but UCX takes one for all.
 		if gids = slices.Compact(gids); len(gids) == 1 {
 			env = append(env, "UCX_IB_GID_INDEX="+gids[0])
 		}
 		return env
 	case OFI:
-		// By default libfabric makes a completion queue for 256 peers, which has one entry more than soft RoCE
-		// allows: 32768 for a max_cqe of 32767.
+		// By default libfabric makes a completion queue for 256 peers, which has one entry more than soft RoCE allows:
+		// 32768 for a max_cqe of 32767.
 		return []string{"FI_PROVIDER=verbs;ofi_rxm", fmt.Sprintf("FI_UNIVERSE_SIZE=%d", max(16, ranks))}
 	}
 	return nil
 }
 
-// NodesOfFile returns the nodes of a hostfile. Errors name the file.
+// NodesOfFile returns a hostfile's nodes. Errors name the file.
 func NodesOfFile(l *lab.Lab, file string, text []byte, endpoint func(node string) (bench.Endpoint, error)) ([]Node,
 	error) {
 	names, slots, err := parseHostfile(text)
@@ -391,8 +386,8 @@ func NodesOfFile(l *lab.Lab, file string, text []byte, endpoint func(node string
 	return nil, fmt.Errorf("%s: %w", file, err)
 }
 
-// parseHostfile reads a hostfile of Open MPI ("vm00 slots=2") or MPICH ("vm00:2"), with comments from # on. It
-// returns the names of the nodes and their numbers of ranks, or 0 if not given.
+// parseHostfile reads Open MPI's form ("vm00 slots=2") or MPICH's ("vm00:2"), with comments from # on. Slots are 0 if
+// not given.
 func parseHostfile(text []byte) (names []string, slots []int, err error) {
 	number := 0
 	for line := range strings.Lines(string(text)) {
@@ -426,10 +421,10 @@ func parseHostfile(text []byte) (names []string, slots []int, err error) {
 	return names, slots, nil
 }
 
-// maxSlots limits the ranks that a hostfile may request on a node: larger numbers are typing errors.
+// maxSlots finds typing errors.
 const maxSlots = 4096
 
-// NodesOf returns the nodes of a lab, or only the named ones, in this order.
+// NodesOf returns the named nodes of a lab, in this order; without names, all.
 func NodesOf(l *lab.Lab, names []string, endpoint func(node string) (bench.Endpoint, error)) (nodes []Node, err error) {
 	if len(names) == 0 {
 		names = append(names, l.NodeNames()...)

@@ -60,7 +60,7 @@ func TestRanksAreSpreadOverNodes(t *testing.T) {
 	}
 }
 
-// Outputs of the launchers of Debian 12 and 13, and of their UCX.
+// Outputs of Debian 12 and 13.
 const (
 	openMPI4 = "program yes\nmpirun mpirun.openmpi\nversion mpirun (Open MPI) 4.1.4\nversion \n" +
 		"version Report bugs to http://www.open-mpi.org/community/help/\nucx # UCT version=1.13.1 revision 09f27c0\n"
@@ -126,7 +126,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// Programs that print versions are run only if their output is needed.
+// Programs are run only if their versions are needed.
 func TestVersionsThatARunAsksFor(t *testing.T) {
 	o := Options{Nodes: []Node{node("a", "rxe0", 1, 1), node("b", "mlx5_0", 3, 1), node("c", "rxe0", 1, 1)}}
 	for transport, want := range map[Transport]string{Auto: "launcher ucx,,ucx", "": "launcher ucx,,ucx",
@@ -144,16 +144,16 @@ func TestVersionsThatARunAsksFor(t *testing.T) {
 
 type fake struct {
 	mu   sync.Mutex
-	rdma uint64 // packets that each node sends in a run
+	rdma uint64 // sent by each node
 	tcp  uint64 // bytes
 	exit int
 	runs int
-	says string // output of its launcher and libraries; "" means openMPI4
+	says string // "" means openMPI4
 	lack string // a node without the program
 	dead string
-	ends string // a node that ends during the run, which continues until it is stopped
+	ends string // a node that ends during the run
 
-	streamed []string // the command of the last run
+	streamed []string
 }
 
 func (f *fake) Alive(_ context.Context, node string) error {
@@ -179,7 +179,6 @@ func (f *fake) Run(_ context.Context, node string, c guest.Command) (guest.Resul
 	return guest.Result{Stdout: []byte(text)}, nil
 }
 
-// counters returns the counters of a node with a card. The NIC counts in a file.
 func (f *fake) counters(nic string) map[string]uint64 {
 	const port = "/sys/class/infiniband/mlx5_0/ports/1/counters/"
 	return map[string]uint64{port + "port_xmit_packets": 100 + uint64(f.runs)*f.rdma,
@@ -281,7 +280,7 @@ func TestHostfiles(t *testing.T) {
 	at := func(name string) (bench.Endpoint, error) { return bench.Endpoint{Node: name}, nil }
 	for text, want := range map[string]string{
 		"# two\nc slots=1 max_slots=2\n\na:2 # both\nb\n": "c1 a2 b0",
-		"a slots=3":         "", // its ranks are counted at run time
+		"a slots=3":         "", // ranks are counted at run time
 		"a\nd slots=1\n":    "hosts: node d: lab x has none of that name; it has a, b, c",
 		"a\na\n":            "hosts: node a is named twice",
 		"a\nb slots=none\n": `hosts: line 2: "none" ranks on b: want a number of 1 to 4096`,

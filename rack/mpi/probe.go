@@ -16,17 +16,15 @@ import (
 
 // A probe is a node's report before and after a run.
 type probe struct {
-	program, launcher string // of MPI: its name and version output
+	program, launcher string
 	ucx               string // version
-	device            string // of MPICH, such as "ch4:ucx": the libraries that it was built with
+	device            string // MPICH's libraries, such as "ch4:ucx"
 	counters
 }
 
-// counters maps the counter files of a node's devices to their values.
 type counters map[string]uint64
 
-// counterFiles returns the counter files to read if they exist: soft RoCE counts packets in hw_counters, cards count
-// packets per port.
+// counterFiles may not exist: soft RoCE counts packets in hw_counters, cards per port.
 func counterFiles(n Node) (sent, received []string, bytes string) {
 	port := "/sys/class/infiniband/" + n.Device + "/ports/1/"
 	return []string{port + "hw_counters/sent_pkts", port + "counters/port_xmit_packets"},
@@ -34,14 +32,14 @@ func counterFiles(n Node) (sent, received []string, bytes string) {
 		"/sys/class/net/" + n.NIC + "/statistics/tx_bytes"
 }
 
-// script prints one line for each fact of a probe. $1 selects versions, $2 is the program, $3 lists the launchers to
-// look for, and counter files follow. Because programs are slow on emulated CPUs, it starts few, and caches their
-// versions until a package or the launcher changes.
+// script prints a line for each fact of a probe. $1 selects versions, $2 is the program, $3 lists the launchers to look
+// for, and counter files follow. Programs are slow on emulated CPUs, so it caches versions until a package or the
+// launcher changes.
 //
 //go:embed probe.sh
 var script string
 
-// probeNode asks a node before a run, also for the selected versions: "launcher" and "ucx".
+// probeNode's versions are "launcher" and "ucx".
 func probeNode(ctx context.Context, r Runner, n Node, versions, program, library string) (probe, error) {
 	launchers := "mpirun.openmpi mpirun.mpich mpirun"
 	if library != "" {
@@ -73,8 +71,7 @@ func probeNode(ctx context.Context, r Runner, n Node, versions, program, library
 	return p, nil
 }
 
-// since reads the counters of a node again after a run, without starting a program there, and returns the
-// differences.
+// since reads the counters again, without starting a program on the node, and returns the differences.
 func (c counters) since(ctx context.Context, r Runner, n Node) (Traffic, error) {
 	t := Traffic{Node: n.Node, Device: n.Device}
 	sent, received, bytesSent := counterFiles(n)
@@ -94,7 +91,7 @@ func (c counters) since(ctx context.Context, r Runner, n Node) (Traffic, error) 
 				return t, fmt.Errorf("%s: %s: %w", n.Node, f, err)
 			}
 			counted := now - before
-			if now < before { // it was reset, for example by a reboot
+			if now < before { // it was reset
 				counted = now
 			}
 			*to = max(*to, counted)
@@ -103,7 +100,7 @@ func (c counters) since(ctx context.Context, r Runner, n Node) (Traffic, error) 
 	return t, nil
 }
 
-// parseProbe reads the output of script. It ignores unknown lines, because a node may print anything.
+// parseProbe ignores unknown lines: a node may print anything.
 func parseProbe(text []byte) (p probe, found bool) {
 	p.counters = make(counters)
 	for line := range bytes.Lines(text) {
@@ -134,20 +131,20 @@ func parseProbe(text []byte) (p probe, found bool) {
 	return p, found
 }
 
-// hydra reports whether the launcher is MPICH's, or derived from it.
+// hydra also covers launchers derived from MPICH's.
 func (p probe) hydra() bool { return strings.HasPrefix(p.launcher, "HYDRA") }
 
-// takesRankfile reports whether the launcher is Open MPI's up to release 4: 5.0.7 refuses the file in each of its
-// options ("unrecognized qualifier: file=").
+// takesRankfile is for Open MPI up to 4: 5.0.7 refuses the file in each of its options ("unrecognized qualifier:
+// file=").
 func (p probe) takesRankfile() bool { return rankfileLaunchers.MatchString(p.launcher) }
 
 var rankfileLaunchers = regexp.MustCompile(`\((?:Open MPI|OpenRTE)\) v?[1-4]\.`)
 
-// lacksOFI reports whether MPICH was built without libfabric, like Debian 12's.
+// lacksOFI is true for Debian 12's MPICH, built without libfabric.
 func (p probe) lacksOFI() bool { return p.device == "ch4:ucx" }
 
-// oldUCX reports whether UCX gives up on soft RoCE: Debian 12's 1.13.1 ends with "Endpoint timeout" in the wire-up
-// over datagrams, even on an idle machine, and 1.20.1 does not.
+// oldUCX is true if UCX gives up on soft RoCE: Debian 12's 1.13.1 ends with "Endpoint timeout" in the wire-up over
+// datagrams, even on an idle machine, and 1.20.1 does not.
 func (p probe) oldUCX() bool {
 	_, rest, ok := strings.Cut(p.ucx, ".")
 	minor, _, _ := strings.Cut(rest, ".")

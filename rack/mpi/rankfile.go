@@ -10,7 +10,7 @@ import (
 	"github.com/rackless/rackless/rack"
 )
 
-// rankfile returns a file that binds the ranks of a run to cores by the plan of the lab, or in order without a plan.
+// rankfile binds ranks by the plan, or in order without one.
 func (o *Options) rankfile(slots []int) string {
 	var nodes []openmpi.Node
 	for i, s := range slots {
@@ -32,7 +32,7 @@ func (o *Options) Rankfile() (string, error) {
 }
 
 func crowded(nodes []Node, slots []int) bool {
-	for i, s := range slots { // nodes at the end may have no ranks
+	for i, s := range slots {
 		if s > nodes[i].CPUs {
 			return true
 		}
@@ -40,7 +40,7 @@ func crowded(nodes []Node, slots []int) bool {
 	return false
 }
 
-// rankfilePath returns the path of a rank file on the first node, which differs between concurrent runs.
+// rankfilePath differs between concurrent runs.
 func rankfilePath(text string) string {
 	return fmt.Sprintf("/run/rackless-ranks-%.4x", sha256.Sum256([]byte(text)))
 }
@@ -50,7 +50,7 @@ func writing(text string, argv []string) []string {
 	return append([]string{"sh", "-c", script, rankfilePath(text), text}, argv...)
 }
 
-// PlanOf returns the plan that placed a running lab on a host, or nil.
+// PlanOf returns the plan that placed a lab on a host, or nil.
 func PlanOf(r *rack.Rack) (*plan.Plan, error) {
 	h, ok := r.Hosted()
 	if !ok {

@@ -20,7 +20,7 @@ func TestRankfilesOfRuns(t *testing.T) {
 	}
 }
 
-// A node's shell writes the file unchanged, and runs the command with its arguments.
+// The file is unchanged, and so are the command's arguments.
 func TestARunWritesItsRankfile(t *testing.T) {
 	text := "rank 0=a slot=0 # 100 % of \"a\" \\n\n"
 	argv := writing(text, []string{"printf", "%s.", "one two", "three"})

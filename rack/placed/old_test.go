@@ -15,8 +15,7 @@ import (
 	"github.com/rackless/rackless/vm/libvirttest"
 )
 
-// oldLab puts the state of a lab that was recorded with the version of 2026-11-25 into a directory of running labs.
-// libvirt is at uri.
+// oldLab is a state of the version of 2026-11-25. libvirt is at uri.
 func oldLab(t *testing.T, uri string) rack.Dirs {
 	t.Helper()
 	d := rack.Dirs{Run: t.TempDir()}
@@ -84,7 +83,7 @@ func TestLabOfAnOlderVersion(t *testing.T) {
 	}
 }
 
-// A lab with a libvirt that does not answer is listed with the reason, and stays until it can be ended.
+// The lab is listed with the reason, and stays until it can be ended.
 func TestLibvirtThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	d := oldLab(t, "qemu:///nowhere")
@@ -108,7 +107,7 @@ func TestLibvirtThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// Missing domains do not prevent the end of their lab.
+// Missing domains do not prevent the end.
 func TestDownOfALabOfAnOlderVersion(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -1,8 +1,6 @@
-// Package placed runs labs on the devices of a host: each node is a libvirt domain on this machine or on another,
-// with the CPUs, memory and cards from a plan. It registers the driver "libvirt" with package rack.
-//
-// Rackless has no daemon and no switch for such labs: libvirt holds the nodes and shares their agents, and the nodes
-// use the host's own NICs.
+// Package placed is the driver "libvirt" of package rack: each node is a libvirt domain on this machine or on another,
+// with the CPUs, memory and cards from a plan. There is no daemon and no switch: libvirt holds the nodes and shares
+// their agents, and the nodes use the host's own NICs.
 package placed
 
 import (
@@ -26,14 +24,14 @@ import (
 	"github.com/rackless/rackless/vm/libvirt"
 )
 
-// DefaultURI is the libvirt of this machine.
+// DefaultURI is this machine's libvirt.
 const DefaultURI = "qemu:///system"
 
 func init() {
 	rack.Register(rack.Driver{
 		Name:  string(lab.DriverLibvirt),
 		Where: "on this host's devices",
-		// Hugepages are freed quickly, but each device reset takes seconds.
+		// Each device reset takes seconds.
 		DownLimit:  5 * time.Minute,
 		NeedsPlace: true,
 		Check:      supported,
@@ -41,8 +39,8 @@ func init() {
 	})
 }
 
-// supported refuses a shared /home and the images of full nodes: a node on a host boots the built-in image or a disk
-// of the user.
+// supported refuses a shared /home and images of full nodes: a node on a host boots the built-in image or a disk of the
+// user.
 func supported(l *lab.Lab) error {
 	if l.Home == lab.HomeShared {
 		return fmt.Errorf("lab %s: home: shared is for emulated nodes; on a host, let the nodes mount a file server",
@@ -68,12 +66,12 @@ func (p *placedLab) libvirt(ctx context.Context) (*libvirt.Conn, error) {
 	return p.conn.Open(func() (*libvirt.Conn, error) { return libvirt.Connect(ctx, p.State.URI) })
 }
 
-// Close ends the connection to libvirt.
+// Close ends libvirt's connection.
 func (p *placedLab) Close() error { return p.conn.Close((*libvirt.Conn).Close) }
 
 func (p *placedLab) domain(node string) string { return lab.VMName(p.Lab.Name, node) }
 
-// NodeState returns the state of the node's domain, as a state of package vm.
+// NodeState translates the domain's state.
 func (p *placedLab) NodeState(ctx context.Context, n *rack.Node) (vm.State, error) {
 	c, err := p.libvirt(ctx)
 	if err != nil {
@@ -93,7 +91,7 @@ func (p *placedLab) NodeState(ctx context.Context, n *rack.Node) (vm.State, erro
 	return vm.Running, nil
 }
 
-// Agent reaches a node's agent through libvirt, which holds the agent's port as its only client.
+// Agent goes through libvirt, the only client of the agent's port.
 func (p *placedLab) Agent(ctx context.Context, node string) (*guest.Agent, error) {
 	c, err := p.libvirt(ctx)
 	if err != nil {
@@ -102,14 +100,13 @@ func (p *placedLab) Agent(ctx context.Context, node string) (*guest.Agent, error
 	return c.Agent(ctx, p.domain(node))
 }
 
-// Console returns an error that says how to open the console with virsh, because libvirt holds it, possibly on
-// another machine.
+// Console returns an error that says how to use virsh, because libvirt holds the console, possibly on another machine.
 func (p *placedLab) Console(_ context.Context, n *rack.Node) (net.Conn, error) {
 	return nil, fmt.Errorf("node %s is a domain of libvirt: virsh -c %s console %s", n.Name, p.State.URI,
 		p.domain(n.Name))
 }
 
-// libvirtLogs is the directory in which a system's libvirt may write, and keeps the logs of its domains.
+// libvirtLogs is writable for a system's libvirt.
 const libvirtLogs = "/var/log/libvirt/qemu"
 
 // Logs returns libvirt's logs.
@@ -118,7 +115,7 @@ func (p *placedLab) Logs(node string) rack.Logs {
 		Console: render.ConsolePath(libvirtLogs, p.Lab.Name, node)}
 }
 
-// Switch returns an error: the NICs and the network between them are the host's.
+// Switch returns an error: NICs and network are the host's.
 func (p *placedLab) Switch() (*fabric.Client, error) {
 	return nil, fmt.Errorf("lab %s is on this host's own NICs: there is no switch of rackless between them", p.Lab.Name)
 }
@@ -128,7 +125,7 @@ func (p *placedLab) SwitchState() rack.SwitchState { return rack.SwitchNone }
 
 func placementFile(dir string) string { return filepath.Join(dir, "placement.json") }
 
-// Placement returns the placement of the lab from its last Up.
+// Placement is from the last Up.
 func (p *placedLab) Placement() (*rack.Placement, error) {
 	path := placementFile(p.Dir)
 	place := &rack.Placement{}
@@ -151,14 +148,13 @@ func (p *placedLab) Local(ctx context.Context) (bool, error) {
 	return c.Local(), nil
 }
 
-// Domains reads the domains of the lab, with their threads and memory from the kernel. It leaves out undefined
-// domains, which do not exist for the checks.
+// Domains reads the domains, with threads and memory from the kernel, except undefined ones.
 func (p *placedLab) Domains(ctx context.Context) ([]checks.Domain, error) {
 	c, err := p.libvirt(ctx)
 	if err != nil {
 		return nil, err
 	}
-	// Pins come from the live definitions, which inspect reads for any virtual machine.
+	// For pins in the live definitions.
 	h, err := inspect.Read(ctx, inspect.Live())
 	if err != nil {
 		return nil, err
@@ -197,21 +193,20 @@ func domainOf(ctx context.Context, c *libvirt.Conn, node, name string) (checks.D
 		return d, err
 	}
 	d.PID, d.VCPUs, d.IOThreads = threads.PID, threads.VCPUs, threads.IOThreads
-	// A process that cannot be read is a finding, and must not stop the others.
+	// An unreadable process is a finding, and must not stop the others.
 	if p, err := inspect.ReadProcess(os.DirFS("/"), d.PID); err == nil {
 		d.Process = p
 	}
 	return d, nil
 }
 
-// Down ends the domains of the lab. Nodes of the built-in image are only in memory, so they need no clean shutdown;
-// nodes with a disk image are asked first.
+// Down ends the domains. Nodes of the built-in image are only in memory; nodes with a disk image are asked first.
 func (p *placedLab) Down(ctx context.Context) error {
 	c, err := p.libvirt(ctx)
 	if err != nil {
 		return err
 	}
-	// A guest with its own disk gets time to shut down, but no more than users wait.
+	// No more time than users wait.
 	grace := 30 * time.Second
 	if p.State.Image != "" {
 		grace = 0
@@ -223,7 +218,7 @@ func (p *placedLab) Down(ctx context.Context) error {
 	if err := c.Down(ctx, names, grace); err != nil {
 		return err
 	}
-	// up's files for libvirt are removed with its last lab.
+	// up's files for libvirt go with its last lab.
 	unlock, err := rack.Lock(ctx, p.Dirs, imagesLock, nil)
 	if err != nil {
 		return err

@@ -34,11 +34,11 @@ type upRun struct {
 	conn     *libvirt.Conn
 	input    render.Input
 
-	answered atomic.Int64 // nanoseconds until the first guest answered; 0 before that
+	answered atomic.Int64 // nanoseconds until the first guest answered, or 0
 }
 
-// Up implements rack.Runtime. It renders the plan as domains, has package libvirt start missing ones and leave
-// unchanged ones alone, and tells each started guest its identity through its agent.
+// Up implements rack.Runtime. Package libvirt leaves unchanged domains alone; each started guest gets its identity
+// through its agent.
 func (p *placedLab) Up(ctx context.Context, old *rack.State, o rack.Options, progress *rack.Progress) error {
 	progress.Begin("libvirt")
 	p.State.URI = o.Place.URI
@@ -68,8 +68,8 @@ func (p *placedLab) Up(ctx context.Context, old *rack.State, o rack.Options, pro
 	return nil
 }
 
-// define makes the domains run. It holds the lock of the images meanwhile, or a `down` of the last other lab would
-// remove an image that no domain boots yet.
+// define holds the lock of the images, or a `down` of the last other lab would remove an image that no domain boots
+// yet.
 func (u *upRun) define(ctx context.Context, old *rack.State) ([]libvirt.Change, error) {
 	unlock, err := rack.Lock(ctx, u.Dirs, imagesLock, nil)
 	if err != nil {
@@ -89,8 +89,8 @@ func (u *upRun) define(ctx context.Context, old *rack.State) ([]libvirt.Change, 
 		Progress: func(name string, a libvirt.Action) { u.progress.Note("%s: %s", name, a) }})
 }
 
-// specs renders the domains, and gives libvirt their image. It logs the console of a node in the directory of a
-// system's libvirt; a user session has no such place that other processes could find.
+// specs logs consoles in the directory of a system's libvirt; a user session has no place that other processes could
+// find.
 func (u *upRun) specs(ctx context.Context) ([]libvirt.Spec, error) {
 	s := u.State
 	s.QEMU, s.EmulatedHost = u.conn.Caps.QEMU, u.opts.Place.Host.System.Vendor == topology.VendorEmulated
@@ -128,8 +128,7 @@ func (u *upRun) specs(ctx context.Context) ([]libvirt.Spec, error) {
 	return specs, nil
 }
 
-// seeds gives libvirt a disk for each node, with which cloud-init configures the user's system as the node of the
-// plan.
+// seeds lets cloud-init configure users' systems as nodes of the plan.
 func (u *upRun) seeds(ctx context.Context) error {
 	u.progress.Begin("seeds")
 	common, err := image.Seeds.Ensure(ctx, image.Options{Cache: u.Dirs.Images(), Progress: u.progress.Say,
@@ -157,8 +156,7 @@ func (u *upRun) seeds(ctx context.Context) error {
 	return err
 }
 
-// accelerator chooses the nodes' accelerator. A trial boot tests this machine's KVM; for another machine, libvirt's
-// capabilities decide.
+// accelerator tests this machine's KVM by a trial boot; for another machine, libvirt's capabilities decide.
 func (u *upRun) accelerator(ctx context.Context, img *image.Image) (err error) {
 	s := u.State
 	if !u.conn.Local() {
@@ -171,14 +169,13 @@ func (u *upRun) accelerator(ctx context.Context, img *image.Image) (err error) {
 	}
 	u.progress.Begin("accelerator")
 	binary, version, err := vm.Find()
-	if binary == "" { // a version too old for emulated nodes suffices for the trial
+	if binary == "" { // an old version suffices for the trial
 		return err
 	}
-	// The result is kept in the directory of running labs: the cache may be on a read-only disk, and a reboot
-	// invalidates the result.
+	// The cache may be on a read-only disk, and a reboot invalidates the result.
 	d := &qemu.Driver{Binary: binary, Version: version, Image: img}
 	s.Accel, s.Emulate, err = rack.Accelerator(u.opts.Accel, func() (bool, string, error) {
-		if s.EmulatedHost { // KVM is known there, and a trial boot takes half a minute
+		if s.EmulatedHost { // KVM is known there, and a trial takes half a minute
 			usable, reason := vm.OpensKVM()
 			return usable, reason, nil
 		}
@@ -191,9 +188,8 @@ func (u *upRun) ownImages() bool {
 	return slices.ContainsFunc(u.State.Lab.Nodes, func(n lab.Node) bool { return n.Image != lab.DefaultImage })
 }
 
-// image returns the built-in image, or nil if neither nodes nor the trial of KVM boot it.
+// image is nil if neither nodes nor the trial of KVM boot it.
 func (u *upRun) image(ctx context.Context) (*image.Image, error) {
-	// Neither a node nor a trial of this machine's KVM would boot it.
 	if u.ownImages() && !u.conn.Local() {
 		return nil, nil
 	}
@@ -203,8 +199,8 @@ func (u *upRun) image(ctx context.Context) (*image.Image, error) {
 		Watch: p.Watch})
 }
 
-// record writes the intended state before anything is started, so that down finds everything in any case. It removes
-// nodes that the lab no longer has.
+// record writes the intended state before anything is started, so that down finds everything, and removes nodes that
+// the lab no longer has.
 func (u *upRun) record(old *rack.State) error {
 	if err := os.MkdirAll(u.Dir, 0o700); err != nil {
 		return err
@@ -220,10 +216,10 @@ func (u *upRun) record(old *rack.State) error {
 	return u.Save()
 }
 
-// startNodes waits for the started guests and configures them, all at once, because they boot on separate CPUs.
+// startNodes configures all at once: they boot on separate CPUs.
 func (u *upRun) startNodes(ctx context.Context, changes []libvirt.Change) error {
 	var work []lab.Node
-	// A node that was never configured is configured again, although its domain is as planned.
+	// A node that was never configured is configured again.
 	for i, n := range u.State.Lab.Nodes {
 		if have, ok := u.State.Node(n.Name); changes[i].Action != libvirt.Keep || !ok || !have.Ready {
 			work = append(work, n)
@@ -232,26 +228,24 @@ func (u *upRun) startNodes(ctx context.Context, changes []libvirt.Change) error 
 	return u.StartNodes(ctx, work, len(work), u.progress, u.configureNode)
 }
 
-// nodeLimit limits the time until a started node has been configured: a large guest with all of its memory in
-// hugepages boots in a minute, and one emulated in an emulated host in ten.
+// nodeLimit is for a node to be configured: a large guest with all of its memory in hugepages boots in a minute, and
+// one emulated in an emulated host in ten.
 const nodeLimit = 20 * time.Minute
 
-// restartAfter is the time after which a guest of an emulated host that does not answer is restarted: five times the
-// usual boot time on an idle machine. A guest that takes far longer than another node of its lab is restarted, too
-// (overdue). restarts limits the restarts: a guest that hangs in seven boots has another problem.
+// restartAfter is the time after which a silent guest of an emulated host is restarted: five times the usual boot time
+// on an idle machine. restarts limits that: a guest that hangs in seven boots has another problem.
 const (
 	restartAfter = 8 * time.Minute
 	restarts     = 6
 )
 
-// overdue reports whether a guest took too long to answer. other is the time of another guest on the same busy
-// machine, or 0 if no guest has answered.
+// overdue compares with another guest on the same busy machine; other is 0 if no guest has answered.
 func overdue(waited, other time.Duration) bool {
 	return waited > restartAfter || other > 0 && waited > 2*other+30*time.Second
 }
 
-// awaitAgent waits for the guest of a started domain. Under an emulated host's KVM a guest rarely hangs during boot,
-// because it gets an interrupt twice (docs/emulate.md); it is then restarted, at once if its console reports it.
+// awaitAgent restarts a guest of an emulated host's KVM that hangs during boot, which is rare: it gets an interrupt
+// twice (docs/emulate.md).
 func (u *upRun) awaitAgent(ctx context.Context, node, domain string) (*guest.Agent, error) {
 	if !u.State.EmulatedHost || u.State.Accel != "kvm" {
 		return u.conn.AwaitAgent(ctx, domain)
@@ -277,7 +271,7 @@ func (u *upRun) awaitAgent(ctx context.Context, node, domain string) (*guest.Age
 	return u.conn.AwaitAgent(ctx, domain)
 }
 
-// standsStill waits until a guest has not answered for too long, or its console reports a lockup, and returns which.
+// standsStill waits until a guest is overdue, or its console reports a lockup.
 func (u *upRun) standsStill(ctx context.Context, node string) error {
 	console := ""
 	if u.input.ConsoleDir != "" {
@@ -300,8 +294,7 @@ func (u *upRun) standsStill(ctx context.Context, node string) error {
 	return nil
 }
 
-// lockedUp reports whether the kernel's console, after the first bytes, reports a hanging CPU, which the kernel
-// checks every few seconds (kernel/watchdog.c).
+// lockedUp looks for the kernel's report of a hanging CPU, which it checks every few seconds (kernel/watchdog.c).
 func lockedUp(console string, behind int64) bool {
 	f, err := os.Open(console)
 	if err != nil {
@@ -346,7 +339,7 @@ func (u *upRun) configureNode(ctx context.Context, n lab.Node) (*rack.Node, erro
 	if err := u.AwaitGIDs(ctx, n, node, time.Second); err != nil {
 		return nil, err
 	}
-	// On another machine, or if /proc hides other users' processes, the node has no process here.
+	// On another machine, or if /proc hides it, the node has no process here.
 	if threads, err := u.conn.Threads(ctx, name); err == nil && threads.PID > 0 {
 		if proc, err := vm.FindProcess(threads.PID); err == nil {
 			node.Process = proc

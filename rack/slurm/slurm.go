@@ -1,6 +1,5 @@
-// Package slurm runs Slurm on the full nodes of a lab: it writes their configuration from the properties of the
-// nodes, and starts munge, slurmd and slurmctld. Everything is on the nodes' disks, so that a restarted node takes
-// jobs again.
+// Package slurm configures and starts munge, slurmd and slurmctld on the full nodes of a lab. Everything is on the
+// nodes' disks, so that a restarted node takes jobs again.
 package slurm
 
 import (
@@ -29,14 +28,14 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// Nodes run commands on the nodes of a running lab, as a *rack.Rack does.
+// Nodes are like a *rack.Rack.
 type Nodes interface {
 	Run(ctx context.Context, node string, c guest.Command) (guest.Result, error)
 	Facts(ctx context.Context, node string) (*facts.Node, error)
 }
 
-// Start configures and starts Slurm on the lab's nodes with Slurm, after calling begin, unless it already runs with
-// this configuration. dir is the directory of the lab, which keeps its munge key.
+// Start configures and starts Slurm, after calling begin, unless it already runs with this configuration. dir is the
+// lab's directory, which keeps the munge key.
 func Start(ctx context.Context, l *lab.Lab, dir string, nodes Nodes, begin func()) error {
 	if l.Slurm == nil {
 		return nil
@@ -101,7 +100,7 @@ func clusterOf(ctx context.Context, l *lab.Lab, nodes Nodes) (slurm.Cluster, err
 
 const fileKey = "munge.key"
 
-// ensureKey reads the key, or makes it, readable only by the lab's user.
+// ensureKey's file is readable only by the lab's user.
 func ensureKey(path string) ([]byte, error) {
 	key, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -117,7 +116,7 @@ func ensureKey(path string) ([]byte, error) {
 }
 
 type configuration struct {
-	check   string // commands that succeed if it is in place
+	check   string // succeed if it is in place
 	run     string // commands that read the archive
 	archive []byte
 }
@@ -128,7 +127,6 @@ func configure(files []render.Artifact, key []byte, controller bool) configurati
 	units := "munge slurmd"
 	var b bytes.Buffer
 	t := tar.NewWriter(&b)
-	// Writing to memory does not fail.
 	add := func(name, owner string, mode int64, data []byte) {
 		_ = t.WriteHeader(&tar.Header{Name: name, Mode: mode, Size: int64(len(data)), Uname: owner, Gname: owner})
 		_, _ = t.Write(data)
@@ -136,7 +134,7 @@ func configure(files []render.Artifact, key []byte, controller bool) configurati
 	for _, f := range files {
 		add("etc/slurm/"+f.Path, "root", int64(f.Mode.Perm()), f.Data)
 	}
-	if controller { // first, so that the slurmd beside it need not retry
+	if controller { // so that the slurmd beside it need not retry
 		units = "munge slurmctld slurmd"
 		add("etc/slurm/controller", "root", 0o644, nil)
 	}
@@ -155,12 +153,10 @@ for u in %s; do systemctl --quiet is-active $u || exit 1; done`, digestFile, dig
 		run: runScript}
 }
 
-// runScript unpacks the archive and starts the services.
-//
 //go:embed configure.sh
 var runScript string
 
-// awaitIdle waits until Slurm can use all nodes. After a time limit it prints the reason.
+// awaitIdle prints the reason after a time limit.
 //
 //go:embed await_idle.sh
 var awaitIdle string

@@ -20,7 +20,6 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// fakeNodes accept configurations like real nodes, and record them.
 type fakeNodes struct {
 	facts map[string]string
 
@@ -118,7 +117,6 @@ func TestSlurmIsConfiguredOnce(t *testing.T) {
 	if diff := cmp.Diff([]string{"etc/slurm/controller", "etc/slurm/rackless.sha256"}, differ); diff != "" {
 		t.Errorf("the controller differs in: %s", diff)
 	}
-	// The units wait for files that are supplied.
 	for unit, file := range map[string]string{"munge": "slurm.conf", "slurmd": "slurm.conf",
 		"slurmctld": "controller"} {
 		text := f.files["vm00"]["etc/systemd/system/"+unit+".service.d/rackless.conf"]
@@ -135,7 +133,7 @@ func TestSlurmIsConfiguredOnce(t *testing.T) {
 		t.Errorf("the key can be read by others: %v", err)
 	}
 
-	// An additional node changes the files of all, and a missing one is named.
+	// A new node changes the files of all, and a missing one is named.
 	l = parse("name: full\nslurm: {controller: vm01}\nnodes:\n  vm: {count: 3, image: debian-12+slurm+mpi}\n")
 	f.facts["vm02"], f.broken = cpus(1), true
 	const down = "node vm01: wait for Slurm's nodes: exit status 1: vm00 idle vm01 down*"

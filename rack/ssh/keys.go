@@ -1,6 +1,5 @@
-// Package ssh connects to full nodes by ssh, with the keys of a lab and a connection from this machine that needs
-// neither a network nor root. The agent starts sshd in the node, on a port of the machine that ends in a socket in
-// the node's directory.
+// Package ssh connects to full nodes by ssh, with the keys of a lab and without a network or root: the agent starts
+// sshd in the node, on a port of the machine that ends in a socket in the node's directory.
 package ssh
 
 import (
@@ -21,14 +20,14 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// Files in the directory of a lab. Only its user can read the private ones.
+// Only the user can read private ones.
 const (
 	fileKey     = "id_ed25519"
 	fileHostKey = "host_ed25519"
 	fileKnown   = "known_hosts"
 )
 
-// EnsureKeys returns the keys of the lab in a directory, which are made once.
+// EnsureKeys returns a lab's keys, made once.
 func EnsureKeys(lab string) (*guest.Keys, error) {
 	var k guest.Keys
 	var err error
@@ -38,7 +37,7 @@ func EnsureKeys(lab string) (*guest.Keys, error) {
 	if k.HostPrivate, k.HostPublic, err = ensure(filepath.Join(lab, fileHostKey)); err != nil {
 		return nil, err
 	}
-	// For any host name, because the port of a node leads to no other machine.
+	// For any host name, because a node's port leads to no other machine.
 	return &k, atomicfile.WriteFile(filepath.Join(lab, fileKnown), []byte("* ssh-ed25519 "+k.HostPublic+"\n"), 0o600)
 }
 
@@ -77,8 +76,8 @@ func newKey() ([]byte, error) {
 // ErrNoSSH is returned for a node without an ssh server.
 var ErrNoSSH = errors.New("has no ssh server")
 
-// options returns the arguments of ssh and scp for the nodes of the lab in a directory, without the user's own
-// configuration. self is this program, which carries the connection.
+// options are for ssh and scp, without the user's own configuration. self is this program, which carries the
+// connection.
 func options(labDir, labName, self string) []string {
 	proxy := strings.ReplaceAll(words.Quote(self), "%", "%%") + " ssh --stdio " + words.Quote(labName) + "/%h"
 	args := []string{"-F", "none"}

@@ -35,8 +35,7 @@ func check(r *rack.Rack, node string) error {
 	return nil
 }
 
-// Run replaces this process by ssh to a node, which runs a command there, or a shell if it is empty. As always with
-// ssh, the node's shell interprets the words of the command.
+// Run replaces this process by ssh to a node. The node's shell interprets the words of the command; none means a shell.
 func Run(r *rack.Rack, node string, command []string) error {
 	if err := check(r, node); err != nil {
 		return err
@@ -75,8 +74,7 @@ func Copy(ctx context.Context, r *rack.Rack, recursive bool, paths []string) (ex
 	return cmd.ProcessState.ExitCode(), err
 }
 
-// room returns an error if the file system of a path on a node has no room for another write of scp. It ignores
-// unknown values.
+// room returns an error if a path's file system has no room for another write of scp, if known.
 func room(ctx context.Context, r *rack.Rack, node, path string) error {
 	const script = `cd && p=${1:-.} && { [ -e "$p" ] || p=$(dirname -- "$p"); } && df -B1 --output=avail,target -- "$p"`
 	res, err := r.Run(ctx, node, guest.Command{Argv: []string{"sh", "-c", script, "sh", path}})
@@ -102,7 +100,7 @@ func copyArgs(r *rack.Rack, recursive bool, paths []string) (args []string, err 
 		node, path := split(p)
 		if node == "" {
 			if strings.HasPrefix(p, ":") {
-				p = "./" + p // scp would take the part before the colon for a host
+				p = "./" + p // a colon would mean a host
 			}
 			args = append(args, p)
 			continue
@@ -144,7 +142,7 @@ func split(s string) (node, path string) {
 	return node, path
 }
 
-// become replaces this process by a program of OpenSSH, which then has its terminal, signals and exit status.
+// become gives a program of OpenSSH this process's terminal, signals and exit status.
 func become(r *rack.Rack, name string, args []string) error {
 	path, argv, err := program(r, name, args)
 	if err != nil {
@@ -201,19 +199,19 @@ func Serve(ctx context.Context, r *rack.Rack, node string, in io.Reader, out io.
 	return fmt.Errorf("node %s: all of its %d connections by ssh are in use: end one", node, qemu.SSHPorts)
 }
 
-// endLimit is the time for an sshd to end after its client has gone, and openLimit the time for QEMU to tell the node
-// about a new client: QEMU is idle then, but may wait for a CPU.
+// endLimit is for an sshd whose client has gone, openLimit for QEMU to tell the node about a new client: it may wait
+// for a CPU.
 const endLimit, openLimit = 3 * time.Second, time.Minute
 
-// The states of a port, as shown by its driver in the node: both ends are closed, or only the host's is open.
+// By its driver in the node: both ends are closed, or only the host's is open.
 const (
 	portFree = "guest_connected: 0\nhost_connected: 0\n"
 	portOpen = "guest_connected: 0\nhost_connected: 1\n"
 )
 
-// becomes waits until the i-th port of a node is in a state, and reports whether it is. An sshd of an earlier
-// connection would read the next client's data. An sshd that starts before the node knows its client, or that the
-// last one left, would read the end of the file and exit unnoticed.
+// becomes reports whether the i-th port reaches a state. An sshd of an earlier connection would read the next client's
+// data. An sshd that starts before the node knows its client, or that the last one left, would read the end of the file
+// and exit unnoticed.
 func becomes(ctx context.Context, agent *guest.Agent, i int, want string, limit time.Duration) (bool, error) {
 	for began := time.Now(); time.Since(began) < limit; {
 		state, err := agent.ReadFile(ctx, qemu.SSHPortState(i))
@@ -246,7 +244,7 @@ func serve(ctx context.Context, agent *guest.Agent, socket string, i int, in io.
 	if err := agent.Detach(ctx, "/usr/lib/rackless/sshd", qemu.SSHPort(i)); err != nil {
 		return fmt.Errorf("start sshd: %w", err)
 	}
-	// The connection ends with either side. The client's end comes first, because sshd closes no port.
+	// The client's end comes first, because sshd closes no port.
 	over := make(chan error, 2)
 	go func() { _, err := io.Copy(conn, in); over <- err }()
 	go func() { _, err := io.Copy(out, conn); over <- err }()

@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/rack"
 )
 
-// The keys of a lab are made once, are readable only by its user, and match the files of nodes and known_hosts.
+// Keys are readable only by their user, and match the files of nodes and known_hosts.
 func TestKeysStay(t *testing.T) {
 	dir := t.TempDir()
 	first, err := EnsureKeys(dir)

@@ -28,7 +28,7 @@ func parameters(vm *simulator.VirtualMachine, names ...string) map[string]string
 	return all
 }
 
-// Latency sensitivity "high" reserves all CPUs and all memory, and leaves the choice of cores to ESXi.
+// "high" reserves all CPUs and memory, and leaves the choice of cores to ESXi.
 func TestLatencySensitivityHigh(t *testing.T) {
 	b := newBench(t)
 	before := b.Inventory(t)
@@ -54,7 +54,6 @@ func TestLatencySensitivityHigh(t *testing.T) {
 	}
 	b.upAgainAndDown(t, l, place, before)
 
-	// A node that lacks them does not start.
 	l, place = b.plan(t, 1, ", settings: {cpu_reservation_mhz: 100}")
 	if r, err := b.up(t, l, place); err == nil {
 		r.Close()
@@ -64,7 +63,7 @@ func TestLatencySensitivityHigh(t *testing.T) {
 	b.same(t, before)
 }
 
-// A node on two NUMA nodes of the host has a virtual one of the same size on each, each bound to one of the host's.
+// A node on two NUMA nodes has virtual ones of the same size, each bound to one of the host's.
 func TestNUMAAffinityOfVirtualNodes(t *testing.T) {
 	b := newBench(t)
 	before := b.Inventory(t)
@@ -102,8 +101,8 @@ func TestNUMAAffinityOfVirtualNodes(t *testing.T) {
 	}
 }
 
-// Nodes have an adapter on each network in the file, the template's if it has one there, and are in the file's
-// resource pool and datastore. The address is that of the adapter on the first network.
+// Nodes have an adapter on each network in the file, the template's if it has one there. The address is that of the
+// adapter on the first network.
 func TestNetworksAndPlaces(t *testing.T) {
 	b := newBench(t)
 	cluster := find[*simulator.ClusterComputeResource](b, "ClusterComputeResource", "DC0_C0")

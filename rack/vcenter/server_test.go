@@ -22,8 +22,7 @@ import (
 	"github.com/rackless/rackless/vm/vspheretest"
 )
 
-// A server is a simulated vCenter that can lose the connection. Its switches and clones behave like a real vCenter's,
-// too.
+// A server is a simulated vCenter that can lose the connection. Its switches and clones are like a real vCenter's.
 type server struct {
 	*vspheretest.Server
 
@@ -32,7 +31,7 @@ type server struct {
 	Lose atomic.Int64
 	// Calls counts changing calls.
 	Calls atomic.Int64
-	// Meddle, if not nil, is called with each virtual machine before a change, to simulate another client.
+	// Meddle, if set, is called before a change, to simulate another client.
 	Meddle func(vm *simulator.VirtualMachine)
 
 	refuse func(*simulator.Context, *simulator.Method) (mo.Reference, types.BaseMethodFault)
@@ -55,8 +54,8 @@ func newServer(t *testing.T) *server {
 	return s
 }
 
-// judge refuses calls that a vCenter refuses but its simulator accepts. A session's own object replaces the
-// simulator's, which supplies missing methods.
+// judge refuses calls that a vCenter refuses. A session's own object replaces the simulator's, which supplies missing
+// methods.
 func (s *server) judge(ctx *simulator.Context, m *simulator.Method) (mo.Reference, types.BaseMethodFault) {
 	object := ctx.Map.Get(m.This)
 	vm, isVM := object.(*simulator.VirtualMachine)
@@ -90,7 +89,6 @@ var changing = []string{"<CloneVM_Task", "<ReconfigVM_Task", "<PowerOnVM_Task", 
 	"<UpdateModuleOptionString", "<CustomizeVM_Task", "<RelocateVM_Task", "<CreateDVS_Task", "<AddDVPortgroup_Task",
 	"<AddVirtualSwitch", "<AddPortGroup", "<RemovePortGroup", "<RemoveVirtualSwitch"}
 
-// lossy counts changing calls, and loses the connection as set by Lose.
 func (s *server) lossy(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -111,7 +109,7 @@ func (s *server) lossy(next http.Handler) http.Handler {
 // freeSpace is decreased by the simulator even for clones that it refuses.
 var freeSpace = regexp.MustCompile(`<freeSpace>\d+</freeSpace>`)
 
-// Inventory returns the whole inventory, except for values that any work changes: tasks, times and versions.
+// Inventory omits values that any work changes: tasks, times and versions.
 func (s *server) Inventory(t *testing.T) string {
 	t.Helper()
 	c := s.Client(t)
@@ -156,7 +154,7 @@ func (s *server) Snapshot(t *testing.T, name string) {
 	}
 }
 
-// Restart has the effects of a restart of the host.
+// Restart simulates the host's.
 func (s *server) Restart() {
 	for _, e := range s.Model.Map().All("HostSystem") {
 		for _, p := range e.(*simulator.HostSystem).Config.PciPassthruInfo {

@@ -30,8 +30,8 @@ func uplink(network *types.HostNetworkInfo, device string) string {
 	return key
 }
 
-// A HostNetworkSystem makes standard switches with their MTU and uplinks, which the simulator ignores, and refuses
-// resources in use. Its name is that of the managed object.
+// A HostNetworkSystem makes standard switches with MTU and uplinks, which the simulator ignores, and refuses resources
+// in use. The name is vSphere's.
 type HostNetworkSystem struct {
 	*simulator.HostNetworkSystem
 	server *server
@@ -64,7 +64,7 @@ func (n *HostNetworkSystem) AddVirtualSwitch(req *types.AddVirtualSwitch) soap.H
 	return res
 }
 
-// RemovePortGroup removes a port group that no virtual machine uses.
+// RemovePortGroup refuses one in use.
 func (n *HostNetworkSystem) RemovePortGroup(ctx *simulator.Context, req *types.RemovePortGroup) soap.HasFault {
 	used := n.server.uses(func(b types.BaseVirtualDeviceBackingInfo) bool {
 		card, ok := b.(*types.VirtualEthernetCardNetworkBackingInfo)
@@ -76,7 +76,7 @@ func (n *HostNetworkSystem) RemovePortGroup(ctx *simulator.Context, req *types.R
 	return n.HostNetworkSystem.RemovePortGroup(ctx, req)
 }
 
-// RemoveVirtualSwitch removes a switch without port groups.
+// RemoveVirtualSwitch refuses one with port groups.
 func (n *HostNetworkSystem) RemoveVirtualSwitch(req *types.RemoveVirtualSwitch) soap.HasFault {
 	for _, s := range n.NetworkInfo.Vswitch {
 		if s.Name == req.VswitchName && len(s.Portgroup) > 0 {
@@ -97,7 +97,7 @@ func (s *server) uses(is func(types.BaseVirtualDeviceBackingInfo) bool) bool {
 	return false
 }
 
-// A folder makes distributed switches with an uplink port group that is marked as such.
+// A folder marks uplink port groups of distributed switches as such.
 type folder struct{ *simulator.Folder }
 
 // CreateDVSTask makes a switch.
@@ -121,8 +121,7 @@ func (f *folder) CreateDVSTask(ctx *simulator.Context, req *types.CreateDVS_Task
 	return res
 }
 
-// judgeSwitch refuses a wrong version or MTU, and uplinks in use. It sets the members, which the simulator accepts
-// but ignores.
+// judgeSwitch refuses a wrong version or MTU, and uplinks in use. The simulator accepts but ignores members.
 func (s *server) judgeSwitch(ctx *simulator.Context, m *simulator.Method,
 	dvs *simulator.DistributedVirtualSwitch) types.BaseMethodFault {
 	config := dvs.Config.(*types.VMwareDVSConfigInfo)
@@ -165,8 +164,7 @@ func (s *server) members(ctx *simulator.Context, dvs *simulator.DistributedVirtu
 	return nil
 }
 
-// leave removes a host from a switch that no virtual machine uses, and the switch's port groups from the host, which
-// the simulator does not do.
+// leave removes a host from an unused switch, and its port groups from the host, which the simulator does not do.
 func (s *server) leave(ctx *simulator.Context, dvs *simulator.DistributedVirtualSwitch,
 	config *types.VMwareDVSConfigInfo, h *simulator.HostSystem) types.BaseMethodFault {
 	if s.onSwitch(dvs.Uuid, "") {
@@ -188,7 +186,6 @@ func (s *server) leave(ctx *simulator.Context, dvs *simulator.DistributedVirtual
 	return nil
 }
 
-// onSwitch reports whether a virtual machine has an adapter on a switch, or on one of its port groups.
 func (s *server) onSwitch(uuid, portgroup string) bool {
 	return s.uses(func(b types.BaseVirtualDeviceBackingInfo) bool {
 		card, ok := b.(*types.VirtualEthernetCardDistributedVirtualPortBackingInfo)
@@ -207,13 +204,13 @@ func (s *server) forget(ctx *simulator.Context, ref types.ManagedObjectReference
 	}
 }
 
-// without returns references except one, in a new slice because the simulator's objects share them.
+// without returns a new slice because the simulator's objects share them.
 func without(all []types.ManagedObjectReference, ref types.ManagedObjectReference) []types.ManagedObjectReference {
 	return slices.DeleteFunc(slices.Clone(all), func(r types.ManagedObjectReference) bool { return r == ref })
 }
 
-// judgeDestroy refuses to remove objects in use, and removes a switch's uplink port group with it, which the
-// simulator does not do.
+// judgeDestroy refuses objects in use, and removes a switch's uplink port group with it, which the simulator does not
+// do.
 func (s *server) judgeDestroy(ctx *simulator.Context, ref types.ManagedObjectReference) types.BaseMethodFault {
 	switch o := ctx.Map.Get(ref).(type) {
 	case *simulator.DistributedVirtualPortgroup:
@@ -235,8 +232,7 @@ func (s *server) judgeDestroy(ctx *simulator.Context, ref types.ManagedObjectRef
 	return nil
 }
 
-// judgeMove refuses to move a running machine, or one with a device of its host. It updates the hosts, which the
-// simulator does not do.
+// judgeMove refuses a running machine, or one with a device of its host. The simulator does not update the hosts.
 func (s *server) judgeMove(ctx *simulator.Context, vm *simulator.VirtualMachine,
 	to *types.ManagedObjectReference) types.BaseMethodFault {
 	if vm.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOff {

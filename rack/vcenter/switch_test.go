@@ -17,8 +17,7 @@ import (
 	"github.com/rackless/rackless/vm/vspheretest"
 )
 
-// switches are a distributed one, for the virtual functions of nodes, and a standard one. The simulator requires all
-// hosts of the cluster on a switch.
+// switches are a distributed and a standard one. The simulator requires all hosts of the cluster on a switch.
 const switches = `switches: {ROCE-DVS: {uplinks: [vmnic2], port_groups: [ROCE-PG], vlan: 120, hosts: [DC0_C0_H0,
   DC0_C0_H1, DC0_C0_H2]},
   vSwitch7: {kind: standard, mtu: 1500, uplinks: [vmnic3], port_groups: [storage, spare]}}`
@@ -105,7 +104,7 @@ func TestSwitches(t *testing.T) {
 		t.Error(err)
 	}
 
-	// Objects that others put into a switch of the lab stay.
+	// Others' objects in the lab's switch stay.
 	c := b.Client(t)
 	task, err := object.NewDistributedVirtualSwitch(c, dvs.Self).AddPortgroup(t.Context(),
 		[]types.DVPortgroupConfigSpec{{Name: "theirs"}})
@@ -127,7 +126,7 @@ func TestSwitches(t *testing.T) {
 	b.same(t, before)
 }
 
-// lists fails if inspect does not list the switches of the lab, live and from govc's output.
+// lists compares inspect, live and from govc's output.
 func (b *bench) lists(t *testing.T) {
 	t.Helper()
 	want := []topology.VirtualSwitch{
@@ -180,7 +179,7 @@ func TestSwitchesThatAreRefused(t *testing.T) {
 	}
 }
 
-// A node moves to the host in the file. Its disks stay, and everything else is on the new host.
+// Disks stay; everything else is on the new host.
 func TestNodesMove(t *testing.T) {
 	if testing.Short() {
 		t.Skip("labs of seconds are not started with -short")

@@ -1,8 +1,6 @@
-// Package vcenter runs labs in vSphere: each node is a virtual machine of an ESXi host, with the CPUs, memory and
-// devices from a plan. It registers the driver "vsphere" with package rack.
-//
-// Up makes the steps of package vsphere, in a journal, and Down undoes all changes in the journal: the virtual
-// machines, and changes of the host. Guests are reached by VMware Tools.
+// Package vcenter is the driver "vsphere" of package rack: each node is a virtual machine of an ESXi host, with the
+// CPUs, memory and devices from a plan. Up makes the steps of package vsphere, in a journal, which Down undoes; guests
+// are reached by VMware Tools.
 package vcenter
 
 import (
@@ -30,7 +28,7 @@ func init() {
 	rack.Register(rack.Driver{
 		Name:  string(lab.DriverVSphere),
 		Where: "in vSphere",
-		// Disks of many gigabytes are removed one virtual machine after another.
+		// Disks of many gigabytes are removed one by one.
 		DownLimit:  30 * time.Minute,
 		NeedsPlace: true,
 		Check:      supported,
@@ -78,12 +76,12 @@ func (r *runtime) Close() error {
 	return r.conn.Close(func(c *vsphere.Conn) error {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		c.Close(ctx) // if the connection is lost, vCenter ends the session itself
+		c.Close(ctx) // vCenter ends the session of a lost connection
 		return nil
 	})
 }
 
-// journal returns the path of the lab's journal. It survives a restart of this machine, unlike a lab's own directory.
+// journal survives a restart of this machine, unlike a lab's own directory.
 func (r *runtime) journal() string {
 	return filepath.Join(r.Dirs.Data, "vsphere", r.Lab.Name, "journal")
 }
@@ -159,7 +157,7 @@ func (r *runtime) make(ctx context.Context, c *vsphere.Conn, steps []change.Step
 	return nil
 }
 
-// Down undoes the changes in the journal. If there are no changes, vSphere is not asked.
+// Down undoes the journal's changes, if any.
 func (r *runtime) Down(ctx context.Context) (err error) {
 	entries, err := change.ReadJournal(r.journal(), vsphere.Kinds(nil))
 	if err != nil {
@@ -191,7 +189,7 @@ func (r *runtime) Down(ctx context.Context) (err error) {
 // Kept implements rack.Keeper.
 func (r *runtime) Kept() []string { return r.kept }
 
-// NodeState returns the state of the node's virtual machine.
+// NodeState is the virtual machine's.
 func (r *runtime) NodeState(ctx context.Context, n *rack.Node) (vm.State, error) {
 	c, err := r.session(ctx)
 	if err != nil {
@@ -207,10 +205,10 @@ func (r *runtime) NodeState(ctx context.Context, n *rack.Node) (vm.State, error)
 	return vm.Dead, err
 }
 
-// toolsLimit is the time for VMware Tools to answer in a guest that has just been started.
+// toolsLimit is for a guest that has just been started.
 const toolsLimit = 5 * time.Minute
 
-// Agent reaches a guest by VMware Tools. It waits for them if the node has just been started.
+// Agent waits for VMware Tools in a node just started.
 func (r *runtime) Agent(ctx context.Context, node string) (*guest.Agent, error) {
 	c, err := r.session(ctx)
 	if err != nil {
@@ -223,13 +221,13 @@ func (r *runtime) Agent(ctx context.Context, node string) (*guest.Agent, error) 
 	return c.Agent(ctx, r.State.Lab, node, limit)
 }
 
-// Console returns an error that says how to find the console.
+// Console returns an error that says how to find it.
 func (r *runtime) Console(_ context.Context, n *rack.Node) (net.Conn, error) {
 	return nil, fmt.Errorf("the console of node %s is that of virtual machine %s in the vSphere Client", n.Name,
 		lab.VMName(r.Lab.Name, n.Name))
 }
 
-// Logs returns nothing: the logs are in the datastore, which rackless does not read.
+// Logs returns nothing: they are in the datastore, which rackless does not read.
 func (r *runtime) Logs(string) rack.Logs { return rack.Logs{} }
 
 // Switch returns an error: the NICs are the host's.

@@ -30,15 +30,15 @@ import (
 	"github.com/rackless/rackless/vm/vspheretest"
 )
 
-// A bench is a simulated vCenter, set in the environment of this process, and the directories of a lab.
+// A bench is a simulated vCenter, set in this process's environment, with a lab's directories.
 type bench struct {
 	*server
 	dirs  rack.Dirs
 	host  string
 	group string // port group of virtual functions
-	top   string // lines at the top of the lab file
+	top   string // of the lab file
 	size  string // of each node
-	ports string // kind of ports of nodes: "vfs" or "nics"
+	ports string // "vfs" or "nics"
 }
 
 func newBench(t *testing.T) *bench {
@@ -62,7 +62,6 @@ func (b *bench) plan(t *testing.T, nodes int, more string) (*lab.Lab, *rack.Plac
 	return r.Lab, &rack.Placement{Plan: r.Plan, Host: r.Host}
 }
 
-// hosts reads hosts of vSphere too, as the command line does.
 var hosts = planner.Hosts{Schemes: map[string]func(context.Context, string) (*topology.Host, error){
 	lab.VSphereScheme: vsphere.ReadHost}}
 
@@ -108,7 +107,7 @@ func (b *bench) down(t *testing.T) {
 	}
 }
 
-// The lab of the paper on RoCE SR-IOV, on one host instead of sixteen.
+// The paper on RoCE SR-IOV, on one host instead of sixteen.
 func TestSixteenNodesWithVirtualFunctions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("labs of seconds are not started with -short")
@@ -151,7 +150,7 @@ func TestSixteenNodesWithVirtualFunctions(t *testing.T) {
 	if r.Emulated() {
 		t.Error("it says that the CPUs are emulated")
 	}
-	// A machine that restarts forgets the running labs, but not its changes.
+	// A restarted machine forgets the running labs, but not its changes.
 	if err := os.RemoveAll(b.dirs.Run); err != nil {
 		t.Fatal(err)
 	}
@@ -225,8 +224,7 @@ func noSecrets(t *testing.T, b *bench) {
 	}
 }
 
-// down undoes all changes if the connection is lost at any time before the answer to a call. With -short it is lost
-// at every third call.
+// down undoes all changes if the connection is lost before the answer to any call. With -short, every third.
 func TestTheConnectionIsLost(t *testing.T) {
 	if testing.Short() {
 		t.Skip("labs of seconds are not started with -short")
@@ -317,7 +315,7 @@ func TestRefusals(t *testing.T) {
 	refused("a linked clone without a snapshot", "has no snapshot", linked, at)
 }
 
-// A linked clone uses the snapshot of its template; a whole NIC is passed through.
+// A linked clone uses its template's snapshot.
 func TestLinkedClonesWithWholeNICs(t *testing.T) {
 	b := newBench(t)
 	b.Snapshot(t, vspheretest.Template)
@@ -355,7 +353,6 @@ func (b *bench) upAgainAndDown(t *testing.T, l *lab.Lab, place *rack.Placement, 
 	b.same(t, before)
 }
 
-// ESXi chooses whole NICs and GPUs when a node starts.
 func TestDevicesThatESXiChooses(t *testing.T) {
 	b := newBench(t)
 	b.ports = "nics"
@@ -381,7 +378,7 @@ func TestDevicesThatESXiChooses(t *testing.T) {
 	b.upAgainAndDown(t, l, place, before)
 }
 
-// Existing virtual machines keep their CPUs, memory and virtual functions; the lab's own are not tenants.
+// The lab's own virtual machines are not tenants.
 func TestTenantsKeepWhatTheyHave(t *testing.T) {
 	b := newBench(t)
 	web := b.VM(vspheretest.Running).Config
@@ -450,7 +447,7 @@ func TestGuestsAreCustomized(t *testing.T) {
 	b.upAgainAndDown(t, l, place, before)
 }
 
-// Options of a module are in force after a restart of the host, which no node prevents.
+// Options are in force after a restart of the host, which no node prevents.
 func TestModuleOptions(t *testing.T) {
 	b := newBench(t)
 	before := b.Inventory(t)
@@ -473,7 +470,7 @@ func TestModuleOptions(t *testing.T) {
 	b.same(t, before)
 }
 
-// If the host must be restarted, earlier results stay, and the next up continues.
+// Earlier results stay, and the next up continues.
 func TestTheHostHasToBeRestarted(t *testing.T) {
 	b := newBench(t)
 	b.NeedsRestart = true
@@ -519,7 +516,7 @@ func TestARunningNodeIsNotChanged(t *testing.T) {
 	b.same(t, before)
 }
 
-// Down leaves a setting of a host that somebody has changed since, and says so.
+// Down leaves a setting that somebody has changed, and says so.
 func TestDownLeavesChangesOfOthers(t *testing.T) {
 	b := newBench(t)
 	l, place := b.plan(t, 1, "")

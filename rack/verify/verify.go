@@ -1,7 +1,5 @@
-// Package verify decides what is checked of a lab or of a host, and in which order. It compares the
-// findings of one round with those of the next, and keeps the last ones for others to show.
-//
-// The checks themselves are in package checks, which compares values. This package reads the values.
+// Package verify decides which checks are made of a lab or a host, reads the values for package checks, and compares
+// the findings of one round with those of the next.
 package verify
 
 import (
@@ -28,22 +26,22 @@ import (
 	"github.com/rackless/rackless/rack/verify/checks"
 )
 
-// A Target is a lab or host to check. Parts that are nil are left out.
+// A Target is a lab or host to check, without parts that are nil.
 type Target struct {
 	Plan   *plan.Plan
-	Unseen string // parts of the lab that cannot be read from here, and why, or ""
+	Unseen string // parts that cannot be read from here, and why, or ""
 
 	Host    func(context.Context) (*topology.Host, error)
 	Running func(context.Context) (*facts.Running, error)  // reads the activity of Host
-	Strays  func() ([]string, error)                       // reads prepare's changes of Host that its journal lacks
+	Strays  func() ([]string, error)                       // prepare's changes that its journal lacks
 	Domains func(context.Context) ([]checks.Domain, error) // reads the plan's virtual machines
-	Lab     *lab.Lab                                       // its nodes are read through Nodes
+	Lab     *lab.Lab                                       // read through Nodes
 	Nodes   checks.Reader
 
-	LinksSet bool // the wanted links of the lab's switch are recorded
+	LinksSet bool // wanted links are recorded
 }
 
-// OfHost returns this machine as a target, with a plan for comparison.
+// OfHost returns this machine, with a plan for comparison.
 func OfHost(p *plan.Plan) *Target {
 	return &Target{
 		Plan:    p,
@@ -52,7 +50,7 @@ func OfHost(p *plan.Plan) *Target {
 	}
 }
 
-// Checks returns the identifiers of the checks that the parts of the target allow.
+// Checks returns the identifiers that the parts of the target allow.
 func (t *Target) Checks() []string {
 	made := map[finding.Group]bool{
 		finding.Host:   t.Plan != nil && t.Host != nil,
@@ -71,8 +69,8 @@ func (t *Target) Checks() []string {
 	})
 }
 
-// Findings makes the checks of the host, of the virtual machines, and of the nodes from inside. If only is set, it
-// makes just these checks, and reads no more than they need. progress reports the steps.
+// Findings makes the checks of the host, of the virtual machines, and of the nodes from inside; if only is set, just
+// these, reading no more than they need.
 //
 // It returns an error if a part could not be read at all; a value that a node does not report is a finding.
 func (t *Target) Findings(ctx context.Context, only []string, progress func(what string)) ([]finding.Finding, error) {
@@ -97,7 +95,7 @@ func (t *Target) Findings(ctx context.Context, only []string, progress func(what
 
 	var all []finding.Finding
 	if t.Host != nil && wanted(finding.Host) {
-		var own []int // processes that may run on the lab's CPUs
+		var own []int // may run on the lab's CPUs
 		for _, d := range domains {
 			if d.PID > 0 {
 				own = append(own, d.PID)
@@ -129,20 +127,20 @@ func (t *Target) Findings(ctx context.Context, only []string, progress func(what
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	// A silent node has no separate check, and must not be lost.
+	// A silent node must not be lost.
 	return slices.DeleteFunc(all, func(f finding.Finding) bool {
 		return len(only) > 0 && !slices.Contains(only, f.ID) && !f.Silent
 	}), nil
 }
 
-// A step reads the parts of a target one after another, until one fails.
+// A step reads parts of a target until one fails.
 type step struct {
 	ctx      context.Context
 	progress func(what string)
 	err      error // of the part that failed
 }
 
-// read returns a part of a target, or its zero value if the target does not have it, or after an error.
+// read returns a zero value without the part, or after an error.
 func read[T any](s *step, what string, from func(context.Context) (T, error)) (v T) {
 	if from == nil || s.err != nil {
 		return v
@@ -171,7 +169,7 @@ func (t *Target) readNodes(ctx context.Context) map[string]*facts.Node {
 	return nodes
 }
 
-// A Record holds the findings of the last verify of a lab, for rackless ui and its metrics.
+// A Record is a lab's last verify, for rackless ui and its metrics.
 type Record struct {
 	At       time.Time         `json:"at"` // when the checks were finished
 	Findings []finding.Finding `json:"findings"`
@@ -179,16 +177,16 @@ type Record struct {
 
 func recordFile(d rack.Dirs, lab string) string { return filepath.Join(d.Data, "checks", lab+".json") }
 
-// SaveRecord replaces the record of a lab atomically.
+// SaveRecord replaces a lab's record atomically.
 func SaveRecord(d rack.Dirs, lab string, k Record) error {
 	path := recordFile(d, lab)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	return atomicfile.WriteJSON(path, k) // for its owner, because it contains addresses
+	return atomicfile.WriteJSON(path, k) // it contains addresses
 }
 
-// LastRecord returns the record of a lab, or the zero value if the lab was never verified.
+// LastRecord returns the zero value if the lab was never verified.
 func LastRecord(d rack.Dirs, lab string) (Record, error) {
 	var k Record
 	text, err := userfile.Read(recordFile(d, lab), userfile.Document)
@@ -201,8 +199,8 @@ func LastRecord(d rack.Dirs, lab string) (Record, error) {
 	return k, json.Unmarshal(text, &k)
 }
 
-// OfLab returns a running lab as a target, including the host and its virtual machines if it is placed on this host.
-// r must stay open while the target is used.
+// OfLab returns a running lab, with the host and its virtual machines if it is placed on this host. r must stay open
+// while the target is used.
 func OfLab(ctx context.Context, r *rack.Rack) (*Target, error) {
 	hosted, ok := r.Hosted()
 	if !ok {
@@ -226,14 +224,14 @@ func OfLab(ctx context.Context, r *rack.Rack) (*Target, error) {
 	return t, nil
 }
 
-// A Drift is a check with a changed outcome. Its JSON is one line of verify --watch, see docs/json.md.
+// A Drift is a check with a changed outcome, and one line of verify --watch, see docs/json.md.
 type Drift struct {
 	At      time.Time       `json:"at"`
-	Before  finding.Status  `json:"before,omitempty"` // absent for findings that were not ok when watching began
+	Before  finding.Status  `json:"before,omitempty"` // absent for findings that were not ok at first
 	Finding finding.Finding `json:"finding"`
 }
 
-// A Watch remembers the checks that are not OK. Its zero value is the state before the first round.
+// A Watch remembers the checks that are not OK. Its zero value is for the first round.
 type Watch struct {
 	off   map[subjectOfCheck]finding.Finding
 	began bool
@@ -241,10 +239,8 @@ type Watch struct {
 
 type subjectOfCheck struct{ id, subject string }
 
-// Changes returns the differences from the previous findings, in the order of the new ones. In the first round these
-// are all findings that are not ok.
-//
-// A check that was not made this time, because its node does not answer, is unchanged.
+// Changes returns differences from the previous findings, in the order of the new ones; in the first round, all
+// findings that are not ok. A check that was not made, because its node does not answer, is unchanged.
 func (w *Watch) Changes(at time.Time, now []finding.Finding) []Drift {
 	var out []Drift
 	before := w.off
@@ -274,7 +270,7 @@ func (w *Watch) Changes(at time.Time, now []finding.Finding) []Drift {
 	for key, was := range before {
 		switch {
 		case seen[key]:
-		case was.Silent: // its node answers again, so the finding is absent
+		case was.Silent: // its node answers again
 			again := was
 			again.Status, again.Have, again.Fix = finding.OK, "it answers again", ""
 			answer = append(answer, Drift{at, was.Status, again})
@@ -287,5 +283,5 @@ func (w *Watch) Changes(at time.Time, now []finding.Finding) []Drift {
 	return append(out, answer...)
 }
 
-// NotOK returns the number of checks that were not OK in the last round.
+// NotOK counts checks that were not OK in the last round.
 func (w *Watch) NotOK() int { return len(w.off) }

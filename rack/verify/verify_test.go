@@ -17,8 +17,7 @@ import (
 	"github.com/rackless/rackless/rack/verify/checks"
 )
 
-// A fakeHost is a host target that changes from round to round: it has the given governors in turn, and then the last
-// one forever.
+// A fakeHost has the given governors in turn, and then the last one.
 func fakeHost(governors ...string) *Target {
 	round := 0
 	return &Target{
@@ -77,7 +76,7 @@ func TestFindingsOfAllKindsStandTogether(t *testing.T) {
 	if got, ids := kinds(checks.IDDomain); got != "RL3 " || len(ids) != 1 {
 		t.Errorf("virtual machines alone: %s %q", got, ids)
 	}
-	// A silent node is reported for any selection of checks, once for each kind of check.
+	// For any selection, once for each kind of check.
 	if got, ids := kinds(checks.IDMTU); got != "RL4 " || len(ids) != 1 || ids[0] != checks.IDLink {
 		t.Errorf("nodes alone: %s %q", got, ids)
 	}
@@ -117,7 +116,6 @@ func TestWhatAppliesFollowsFromTheTarget(t *testing.T) {
 	for _, tt := range tests {
 		var want []string
 		for _, id := range finding.Names() {
-			// A snapshot has no journal, and no links were requested.
 			absent := id == checks.IDJournal && tt.target.Strays == nil || id == checks.IDSwitchLinks
 			if slices.Contains(tt.want, finding.GroupOf(id)) && !absent {
 				want = append(want, id)

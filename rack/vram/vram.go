@@ -1,8 +1,8 @@
 // Package vram moves bytes between the memory of each GPU and each RDMA adapter of a running lab, and compares them.
 //
-// A program in each node, which is part of this one, allocates memory of a GPU with the kernel's driver, exports it as
-// a dma-buf, registers that with an adapter, and writes and reads it by RDMA of the adapter to itself. It looks at the
-// bytes with the CPU. If the GPUs are emulated, the emulation has counted the bytes as well.
+// A program in each node allocates memory of a GPU with the kernel's driver, exports it as a dma-buf, registers that
+// with an adapter, and writes and reads it by RDMA of the adapter to itself. It looks at the bytes with the CPU. If the
+// GPUs are emulated, the emulation has counted the bytes as well.
 package vram
 
 import (
@@ -28,18 +28,18 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// Size is the number of bytes that are moved each way between a GPU and an adapter.
+// Size is in bytes, each way.
 const Size = 4 << 20
 
-// A Report tells which adapters of a lab have reached which GPUs.
+// A Report tells which adapters have reached which GPUs.
 type Report struct {
 	Lab      string         `json:"lab"`
-	Status   finding.Status `json:"status"` // failed if a pair has failed
+	Status   finding.Status `json:"status"` // failed if a pair has
 	Emulated bool           `json:"emulated"`
 	Pairs    []Pair         `json:"pairs"` // by node, GPU and adapter
 }
 
-// A Pair is a GPU and an adapter of a node.
+// A Pair is a node's GPU and adapter.
 type Pair struct {
 	Node    string             `json:"node"`
 	GPU     int                `json:"gpu"`         // from 0, by PCI address
@@ -49,22 +49,22 @@ type Pair struct {
 	Path    topology.PathClass `json:"path,omitempty"`
 	Status  finding.Status     `json:"status"`
 	Bytes   int64              `json:"bytes"` // to be moved each way
-	// Written and Read are the bytes that the adapter has written to and read from the memory of this GPU, by the count
-	// of the emulation. They are nil if it does not emulate the GPU.
+	// Written and Read are the adapter's bytes to and from this GPU's memory, by the emulation's count. They are nil if
+	// it does not emulate the GPU.
 	Written *uint64 `json:"vram_written,omitempty"`
 	Read    *uint64 `json:"vram_read,omitempty"`
-	// Received and Sent are the adapter's bytes by the counters of the node's driver, with headers.
+	// Received and Sent are by the node's driver, with headers.
 	Received int64 `json:"received"`
 	Sent     int64 `json:"sent"`
-	// Step is the step that failed: allocate, open, register, connect, write, read, compare or count.
+	// Step failed: allocate, open, register, connect, write, read, compare or count.
 	Step    string   `json:"step,omitempty"`
 	Error   string   `json:"error,omitempty"`
-	Errno   string   `json:"errno,omitempty"`  // name of the error number: "EINVAL"
-	Kernel  []string `json:"kernel,omitempty"` // messages of the node's kernel meanwhile
+	Errno   string   `json:"errno,omitempty"`  // such as "EINVAL"
+	Kernel  []string `json:"kernel,omitempty"` // messages meanwhile
 	Seconds float64  `json:"seconds"`
 }
 
-// A line is one of the program's output: a pair, or the end.
+// A line of the program's output is a pair, or the end.
 type line struct {
 	End     bool     `json:"end"`
 	GPUs    int      `json:"gpus"`
@@ -85,14 +85,14 @@ type line struct {
 	Seconds  float64  `json:"seconds"`
 }
 
-// A place is a PCI function: its directory in sysfs, and the addresses at which its regions begin.
+// A place is a PCI function in sysfs, with the addresses of its regions.
 type place struct {
 	Path    string   `json:"path,omitempty"`
 	NUMA    int      `json:"numa_node"`
 	Regions []uint64 `json:"regions"`
 }
 
-// A Lab is a running lab; it is a *rack.Rack except in tests.
+// A Lab is a *rack.Rack except in tests.
 type Lab interface {
 	Run(ctx context.Context, node string, c guest.Command) (guest.Result, error)
 	VRAM(ctx context.Context) ([]rack.VRAM, error)
@@ -100,7 +100,7 @@ type Lab interface {
 	EndpointOf(node string, nic int) (bench.Endpoint, error)
 }
 
-// Check moves bytes between all GPUs and adapters of a lab's nodes. done is called with the number of nodes that are.
+// Check covers all GPUs and adapters of a lab. done is called with the number of finished nodes.
 func Check(ctx context.Context, r *rack.Rack, done func(nodes int)) (*Report, error) {
 	out := &Report{Lab: r.Lab.Name, Status: finding.OK, Emulated: r.Emulated()}
 	type result struct {
@@ -132,7 +132,6 @@ func Check(ctx context.Context, r *rack.Rack, done func(nodes int)) (*Report, er
 	return out, nil
 }
 
-// node checks a node with these NICs.
 func node(ctx context.Context, r Lab, name string, nics []string) ([]Pair, error) {
 	before, err := r.VRAM(ctx)
 	if err != nil {
@@ -172,7 +171,7 @@ func node(ctx context.Context, r Lab, name string, nics []string) ([]Pair, error
 	}), nil
 }
 
-// parse reads the output of the program, which ends with a line that says how many pairs there are.
+// parse requires the last line, which has the number of pairs.
 func parse(stdout []byte) (all []line, err error) {
 	in := bufio.NewScanner(bytes.NewReader(stdout))
 	in.Buffer(nil, 1<<20)
@@ -202,7 +201,7 @@ func (l line) pair(node string) Pair {
 	return p
 }
 
-// count adds the emulation's counts of the pair. The pair has failed if they are less than the bytes that it moved.
+// count adds the emulation's counts. The pair has failed if they are less than the bytes that it moved.
 func (p *Pair) count(l line, before, after []rack.VRAM) {
 	of := func(all []rack.VRAM) *rack.Moved {
 		g := lists.Find(all, func(g rack.VRAM) bool {
@@ -227,7 +226,7 @@ func (p *Pair) count(l line, before, after []rack.VRAM) {
 	}
 }
 
-// between returns the class of the path between two functions, from their directories in sysfs.
+// between takes directories in sysfs.
 func between(a, b place) topology.PathClass {
 	h := &topology.Host{}
 	var ends [2]topology.PCIAddr

@@ -15,7 +15,6 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// A recorded lab answers with the recorded output of the program, and counts.
 type recordedLab struct {
 	output []byte
 	exit   int
@@ -54,8 +53,7 @@ func recorded(t *testing.T, name string) []byte {
 	return b
 }
 
-// counts returns the counts of a node with two GPUs, whose addresses are those of the recordings. Each NIC has moved
-// so many bytes each way.
+// counts has two GPUs, at the addresses of the recordings. Each NIC has moved so many bytes each way.
 func counts(moved uint64) []rack.VRAM {
 	var all []rack.VRAM
 	for i, at := range []uint64{0xff20000000, 0xff00000000} {
@@ -77,13 +75,11 @@ func TestPairsOfRecordedNodes(t *testing.T) {
 		want  []string // the reasons
 	}{
 		"all.json": {Size, []string{"", "", "", ""}},
-		// The driver of a GPU is unbound.
 		"unbound.json": {Size, []string{"", "", "allocate ENODEV 0: the GPU has no driver: it has no render node in " +
 			"/sys/class/drm", "allocate ENODEV 0: the GPU has no driver: it has no render node in /sys/class/drm"}},
-		// A control group of the kernel allows five objects of the second adapter.
+		// A control group allows five objects of the second adapter.
 		"cgroup.json": {Size, []string{"", "connect EAGAIN 0: ibv_create_qp: Resource temporarily unavailable (11)", "",
 			"open EAGAIN 0: ibv_reg_mr of 4194304 bytes: Resource temporarily unavailable (11)"}},
-		// Another program has taken all memory of the second GPU.
 		"full.json": {Size, []string{"", "", "allocate ENOSPC 3: [Errno 28] No space left on device",
 			"allocate ENOSPC 2: [Errno 28] No space left on device"}},
 	} {
@@ -109,7 +105,7 @@ func TestPairsOfRecordedNodes(t *testing.T) {
 	}
 }
 
-// A pair is not done if the emulation has not counted its bytes, and nothing is claimed of GPUs that it does not know.
+// Nothing is claimed of GPUs that the emulation does not know.
 func TestPairsWithoutProof(t *testing.T) {
 	t.Parallel()
 	lab := &recordedLab{output: recorded(t, "all.json"), counts: [][]rack.VRAM{counts(0), counts(Size - 1)}}

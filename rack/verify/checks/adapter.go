@@ -10,8 +10,7 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 )
 
-// An Adapter is an emulated adapter of a node, as its emulator sees it. Its JSON is the output of rackless nic ls,
-// see docs/json.md.
+// An Adapter is emulated, as its emulator sees it. Its JSON is the output of rackless nic ls, see docs/json.md.
 type Adapter struct {
 	Node      string `json:"node"`
 	NIC       string `json:"nic"` // network device in the node
@@ -21,16 +20,16 @@ type Adapter struct {
 	Connected bool   `json:"connected"` // connected to the node's machine
 	Driver    bool   `json:"driver"`    // set up by a driver
 	LinkUp    bool   `json:"link_up"`
-	Flaps     bool   `json:"link_flaps"` // link went down three times within a minute
+	Flaps     bool   `json:"link_flaps"` // down three times within a minute
 	LinkDowns uint64 `json:"link_downs"` // since it was created
 	Resets    uint64 `json:"resets"`
 	Fault     Fault  `json:"fault,omitempty"`
-	Crash     string `json:"crash,omitempty"` // panic of rackless that caused the fault, if any
-	// Refused is the number of times that its node has claimed the address of another node's adapter.
+	Crash     string `json:"crash,omitempty"` // panic of rackless, the cause
+	// Refused counts claims of another adapter's address by the node.
 	Refused uint64 `json:"refused_addresses,omitzero"`
 }
 
-// Fault is a kind of failure of an adapter.
+// Fault is an adapter's kind of failure.
 type Fault string
 
 // Faults of adapters.
@@ -44,7 +43,7 @@ const (
 	FaultBus      Fault = "off-bus"
 )
 
-// Faults lists all faults with their descriptions.
+// Faults lists all with descriptions.
 var Faults = []struct {
 	Kind Fault
 	Help string
@@ -58,13 +57,13 @@ var Faults = []struct {
 	{FaultBus, "the adapter has lost its PCIe link: all reads give ones"},
 }
 
-// An AdapterReader is a Reader of a lab with emulated adapters.
+// An AdapterReader reads a lab with emulated adapters.
 type AdapterReader interface {
-	// Adapters returns the adapters of the lab in the order of its nodes, or nil if no NIC is emulated.
+	// Adapters are in the order of nodes, nil if no NIC is emulated.
 	Adapters(ctx context.Context) ([]Adapter, error)
 }
 
-// HasHostCards reports whether nodes of the lab that r reads may have cards of a host, which are not emulated.
+// HasHostCards reports whether nodes may have cards of a host.
 func HasHostCards(r Reader) bool {
 	h, ok := r.(interface{ HasHostCards() bool })
 	return ok && h.HasHostCards()
@@ -77,10 +76,10 @@ type adapterCheck struct {
 	where           string // evidence in the node
 	consequence     string
 	fix             string // for an adapter that is not emulated
-	lost            bool   // the node cannot be asked about the adapter, because its kernel would wait for an answer
+	lost            bool   // the kernel would wait for an answer
 }
 
-// adapterChecks are in order of dependency. An adapter fails only the first: a card that is gone has no cable.
+// adapterChecks are in order of dependency, and an adapter fails only the first: a card that is gone has no cable.
 var adapterChecks = []adapterCheck{
 	{id: IDAdapter, title: "the node has its adapters", want: "connected",
 		holds: func(a *Adapter) bool { return a.Connected },
@@ -208,7 +207,7 @@ func (a *Adapter) name(l *lab.Lab) string {
 	return name
 }
 
-// lostAdapters returns the nodes with an adapter that their kernel cannot be asked about, with the reason.
+// lostAdapters returns nodes whose kernel cannot be asked about an adapter, with the reason.
 func lostAdapters(known []finding.Finding) map[string]finding.Finding {
 	lost := make(map[string]finding.Finding)
 	for _, f := range known {
@@ -221,7 +220,7 @@ func lostAdapters(known []finding.Finding) map[string]finding.Finding {
 	return lost
 }
 
-// explained replaces the fix of findings about a link by that of the adapter's fault that took the link down.
+// explained gives a link's findings the fix of the fault that took it down.
 func explained(out, adapters []finding.Finding) {
 	for i := range out {
 		f := &out[i]
@@ -238,8 +237,7 @@ func explained(out, adapters []finding.Finding) {
 	}
 }
 
-// Broken returns an error if figures of a node's NIC would be from a failed adapter, or nil if the adapter works or
-// is not emulated.
+// Broken returns an error if figures of a NIC would be from a failed adapter.
 func Broken(l *lab.Lab, all []Adapter, node, nic string) error {
 	for _, f := range adapterFindings(l, states(all)) {
 		if f.Status == finding.Failed && f.Subject == node+" "+nic {

@@ -15,9 +15,8 @@ import (
 	"github.com/rackless/rackless/lab"
 )
 
-// The state of a node's mlx5 functions according to its kernel. It is read without access to the adapter, because a
-// request to one that does not answer blocks for a minute: from configuration space, the network stack's state, and
-// the driver's last messages.
+// The state of mlx5 functions is read without access to the adapter, because a request to one that does not answer
+// blocks for a minute: from configuration space, the network stack's state, and the driver's last messages.
 
 // adapterScript prints "pci ADDRESS VENDOR DRIVER" for each function, "net ADDRESS DEVICE FLAGS CARRIER" for its
 // network devices, "uptime SECONDS", and the driver's messages. The vendor is read from the function, because the
@@ -29,23 +28,23 @@ var adapterScript string
 type nodeAdapter struct {
 	pci, nic, driver string
 	ones             bool  // configuration space reads all ones
-	carrier          *bool // of a network device that is up
+	carrier          *bool // of a device that is up
 	now              float64
 
-	bus, fatal, syndrome, gaveUp string // messages since the driver last bound the adapter
+	bus, fatal, syndrome, gaveUp string // since the driver last bound the adapter
 	timeout, unplugged           string
 	timeoutAt                    float64
-	downs                        []float64 // times of link down; at most flapCount
+	downs                        []float64 // link down; at most flapCount
 }
 
-// Age up to which a message about a past event counts.
+// Age up to which a past event counts.
 const (
 	timeoutCounts = 5 * 60 // s
 	flapWindow    = 60     // s
 	flapCount     = 3
 )
 
-// Limits for a node's output, which is not trusted.
+// A node's output is not trusted.
 const (
 	maxFunctions = 64
 	maxMessage   = 160 // characters shown of a message
@@ -56,7 +55,7 @@ func parseAdapters(out string) []nodeAdapter {
 	of := func(pci string) *nodeAdapter {
 		i := slices.IndexFunc(all, func(a nodeAdapter) bool { return a.pci == pci })
 		if i < 0 {
-			return &nodeAdapter{} // for a function that is gone
+			return &nodeAdapter{} // of a function that is gone
 		}
 		return &all[i]
 	}
@@ -76,7 +75,7 @@ func parseAdapters(out string) []nodeAdapter {
 		case len(f) == 2 && f[0] == "uptime":
 			now, _ = strconv.ParseFloat(f[1], 64)
 			if all == nil {
-				all = []nodeAdapter{} // not nil, because it was read
+				all = []nodeAdapter{} // not nil: it was read
 			}
 		default:
 			at, text, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "["), "] mlx5_core ")
@@ -93,7 +92,7 @@ func parseAdapters(out string) []nodeAdapter {
 	return all
 }
 
-// message records a message of the driver (health.c, cmd.c, events.c and main.c of mlx5_core).
+// message knows those of mlx5_core's health.c, cmd.c, events.c and main.c.
 func (a *nodeAdapter) message(at float64, text string) {
 	has := func(part string) bool { return strings.Contains(text, part) }
 	text = string([]rune(text)[:min(len([]rune(text)), maxMessage)])
@@ -121,8 +120,7 @@ func (a *nodeAdapter) message(at float64, text string) {
 	}
 }
 
-// says returns the node's evidence of a fault, or "". If past is set, messages about faults that may be over count,
-// too.
+// says returns evidence, or "". past also accepts faults that may be over.
 func (a *nodeAdapter) says(id string, past bool) string {
 	switch id {
 	case IDAdapter:
@@ -167,14 +165,14 @@ func (a *nodeAdapter) says(id string, past bool) string {
 	return ""
 }
 
-// An adapterState is an adapter as seen by the emulation and by the node, each nil if unavailable.
+// An adapterState is seen by the emulation and by the node, each nil if unavailable.
 type adapterState struct {
 	node, nic string
 	emulated  *Adapter
 	seen      *nodeAdapter
 }
 
-// said returns the node's evidence of a fault. The emulation, if available, decides whether a past fault is over.
+// said lets the emulation, if available, decide whether a past fault is over.
 func (s *adapterState) said(c *adapterCheck) string {
 	if s.seen == nil || c.id == IDAdapterLink && s.flaps() { // a flapping link is down at times
 		return ""
@@ -189,8 +187,8 @@ func (s *adapterState) flaps() bool {
 	return s.seen.says(IDAdapterFlaps, true) != ""
 }
 
-// seenAdapters joins the states from the emulation and from the nodes. Of a node with host cards, only NICs of the
-// lab count.
+// seenAdapters joins the states from the emulation and the nodes. Of a node with host cards, only NICs of the lab
+// count.
 func seenAdapters(ctx context.Context, l *lab.Lab, r Reader, emulated []Adapter) []adapterState {
 	all := states(emulated)
 	perNode, cards := make([][]nodeAdapter, len(l.Nodes)), HasHostCards(r)
@@ -202,10 +200,10 @@ func seenAdapters(ctx context.Context, l *lab.Lab, r Reader, emulated []Adapter)
 		for until := time.Now().Add(settleLimit); ; {
 			out, err := r.Exec(ctx, n.Name, []string{"sh", "-c", adapterScript})
 			if err != nil || out.ExitCode != 0 {
-				return // the node's other checks report that it does not answer
+				return // other checks report that
 			}
 			perNode[i] = parseAdapters(string(out.Stdout))
-			// The node may be about to notice an event of the emulation, or the end of a recovery.
+			// The node may be about to notice an event, or the end of a recovery.
 			if !disagree(join(n, all, perNode[i])) || time.Now().After(until) || wait.For(ctx, settlePause) != nil {
 				return
 			}
@@ -226,8 +224,7 @@ func states(emulated []Adapter) []adapterState {
 	return all
 }
 
-// join adds the node's view to its adapters. Functions are matched by their network devices, or else by the order of
-// the NICs.
+// join matches functions by their network devices, or else by the order of the NICs.
 func join(n lab.Node, emulated []adapterState, seen []nodeAdapter) []adapterState {
 	own := lists.Filter(emulated, func(s adapterState) bool { return s.node == n.Name })
 	if len(own) == 0 {

@@ -12,8 +12,7 @@ import (
 
 const healthyAdapter = "pci 0000:01:00.0 b315 mlx5_core\nnet 0000:01:00.0 eth0 0x1003 1\nuptime 900.1\n"
 
-// A node reports the faults of its adapter, emulated or a card. Past faults are no findings if the emulation says
-// that they are over.
+// Past faults are no findings if the emulation says that they are over.
 func TestNodesTellTheFaultsOfAdapters(t *testing.T) {
 	downs := func(at ...int) string {
 		text := healthyAdapter
@@ -25,7 +24,7 @@ func TestNodesTellTheFaultsOfAdapters(t *testing.T) {
 	recorded := func(name string) string { return recorded(t, "adapter-"+name+".txt") }
 	for _, tt := range []struct {
 		name, says string
-		card, both string // failing check for a card, and for an adapter without fault in its emulation
+		card, both string // of a card, and of an adapter that the emulation finds healthy
 		evidence   string
 	}{
 		{"healthy", healthyAdapter, "", "", ""},
@@ -95,7 +94,7 @@ type placedLab struct{ *fakeLab }
 
 func (placedLab) HasHostCards() bool { return true }
 
-// A port of a card that is not a NIC of the lab may have no cable.
+// It may have no cable.
 func TestOtherPortsOfACardAreNotTheLabs(t *testing.T) {
 	f := newFakeLab(t, testLab(t, 1, 1))
 	f.nodes["vm00"].adapters = "pci 0000:01:00.0 b315 mlx5_core\nnet 0000:01:00.0 eth9 0x1003 0\nuptime 1\n"

@@ -36,7 +36,7 @@ func TestFaultsOfAdapters(t *testing.T) {
 		name   string
 		change func(a *Adapter)
 		want   string // failing check, or ""
-		lost   bool   // nothing is read from the node
+		lost   bool
 	}{
 		{"none", func(*Adapter) {}, "", false},
 		{"a link that went down twice", func(a *Adapter) { a.LinkDowns = 2 }, "", false},
@@ -137,7 +137,6 @@ func TestTheFixNamesTheSecondNIC(t *testing.T) {
 	}
 }
 
-// claimedLab is a lab whose switch has seen claims of other nodes' addresses.
 type claimedLab struct {
 	*fakeLab
 	claimed []string

@@ -23,14 +23,14 @@ func (s *sheet) judge(ok bool, f finding.Finding) {
 }
 
 func (s *sheet) unknown(f finding.Finding, why, fix string) {
-	// An unread value is never a failure, because the host may be in order.
+	// Never a failure: the host may be in order.
 	f.Status, f.Have, f.Fix = finding.Unknown, why, fix
 	s.add(f)
 }
 
-// coded sets the codes of findings, and the titles of findings without one, from the catalogue.
+// coded sets codes, and missing titles, from the catalogue.
 func coded(all []finding.Finding) []finding.Finding {
-	// Callers select checks by name, while documents and users refer to codes.
+	// Callers select checks by name; documents use codes.
 	for i := range all {
 		c, _ := finding.Find(all[i].ID) // a test ensures that it exists
 		all[i].Code = c.ID

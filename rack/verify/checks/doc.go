@@ -1,5 +1,3 @@
-// Package checks compares a lab and its host with the plan. Each check compares values that were read (of the host, of
-// libvirt's domains, of the guests, of emulated nodes) with what the plan or the lab file says, and returns a
-// finding.Finding with what it read, where, what it wanted and the fix. It reads nothing itself. The texts that explain
-// checks are in package finding.
+// Package checks compares a lab and its host with the plan or the lab file. Each check returns a finding.Finding; it
+// reads nothing itself.
 package checks

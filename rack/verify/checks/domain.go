@@ -14,25 +14,23 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A Domain is the virtual machine of a lab node: its threads according to libvirt, and its state according to the
-// kernel.
+// A Domain is a node's virtual machine: its threads according to libvirt, and its state according to the kernel.
 type Domain struct {
 	Node  string // name in the plan
 	Name  string // name in messages: libvirt's "LAB.NODE"
 	State string // libvirt's word; only a "running" domain can be examined
-	PID   int    // of QEMU; 0 if it does not run
-	// VCPUs are the threads of the virtual CPUs in order, from QMP's query-cpus-fast.
+	PID   int    // of QEMU, or 0
+	// VCPUs are threads in order, from QMP's query-cpus-fast.
 	VCPUs []int
-	// IOThreads are the I/O threads, from query-iothreads.
+	// IOThreads are from query-iothreads.
 	IOThreads []int
-	// Definition is the live definition with its pins, as inspect reads it. If nil, it is not checked.
+	// Definition is live, with pins, as inspect reads it. If nil, it is not checked.
 	Definition *topology.Tenant
-	// Process is the kernel's view of QEMU (inspect.ReadProcess), nil if unreadable.
+	// Process is the kernel's view (inspect.ReadProcess), nil if unreadable.
 	Process *facts.Process
 }
 
-// Domains compares virtual machines with the plan, and reads nothing. h supplies the IOMMU groups of devices and may
-// be nil; it is not compared.
+// Domains compares virtual machines with the plan. h supplies the IOMMU groups of devices and may be nil.
 func Domains(p *plan.Plan, h *topology.Host, domains []Domain) []finding.Finding {
 	var out []finding.Finding
 	for i := range p.Nodes {
@@ -50,7 +48,7 @@ func Domains(p *plan.Plan, h *topology.Host, domains []Domain) []finding.Finding
 	return coded(out)
 }
 
-// A QEMU's threads, mappings and open files belong to user libvirt-qemu, and /proc shows them only to root.
+// A QEMU belongs to user libvirt-qemu, and /proc shows its threads, mappings and open files only to root.
 const fixRoot = "run rackless verify as root"
 
 type domainCheck struct {
@@ -60,7 +58,6 @@ type domainCheck struct {
 	sheet
 }
 
-// findings makes the checks of one virtual machine. Only a running one has threads and memory to check.
 func (c *domainCheck) findings() []finding.Finding {
 	f := finding.Finding{ID: IDDomain, Have: cmp.Or(c.d.State, "state not known"), Want: running,
 		Evidence: "virsh domstate " + c.d.Name, Fix: "virsh start " + c.d.Name + " says why not; QEMU's own words " +
@@ -68,14 +65,14 @@ func (c *domainCheck) findings() []finding.Finding {
 	switch {
 	case c.d.State != running || c.d.PID == 0:
 		c.judge(false, f)
-		return c.out // a stopped domain has nothing else to check
+		return c.out
 	case c.d.Process == nil:
 		c.unknown(f, running+", and its process cannot be looked at", fixRoot)
 		return c.out
 	}
 	f.Have += fmt.Sprintf(", process %d", c.d.PID)
 	c.judge(true, f)
-	// A study may leave a node unpinned on purpose. Its virtual CPUs may then run anywhere.
+	// A study may leave a node unpinned on purpose.
 	if !c.n.Unpinned {
 		c.vcpus()
 	}
@@ -100,8 +97,8 @@ func (c *domainCheck) thread(tid int) *facts.Thread {
 
 func (c *domainCheck) status() string { return fmt.Sprintf("/proc/%d/task/*/status", c.d.PID) }
 
-// vcpus compares the CPUs that the kernel allows each virtual CPU with the plan; libvirt has only the requested CPUs.
-// It offers a fix by vcpupin only if that repairs every fault: missing or extra virtual CPUs need a restart.
+// vcpus asks the kernel, because libvirt has only the requested CPUs. It offers a fix by vcpupin only if that repairs
+// every fault: missing or extra virtual CPUs need a restart.
 func (c *domainCheck) vcpus() {
 	n := len(c.n.VCPUs)
 	f := finding.Finding{ID: IDVCPUAffinity, Want: fmt.Sprintf("%s, each on its CPU of %s",
@@ -111,7 +108,7 @@ func (c *domainCheck) vcpus() {
 		return
 	}
 	var wrong, fixes []string
-	// Both lists to the end: an extra virtual CPU is as wrong as a missing one.
+	// An extra virtual CPU is as wrong as a missing one.
 	for i := range max(n, len(c.d.VCPUs)) {
 		switch {
 		case i >= len(c.d.VCPUs):
@@ -131,7 +128,7 @@ func (c *domainCheck) vcpus() {
 			fixes = append(fixes, fmt.Sprintf("virsh vcpupin %s %d %s --live --config", c.d.Name, i, want))
 		}
 	}
-	// wrong can be longer than the plan if the domain has extra virtual CPUs.
+	// wrong can be longer than the plan.
 	f.Have = fmt.Sprintf("%d of %d on their CPU", n-min(n, len(wrong)), n)
 	if len(wrong) > 0 {
 		f.Have += ": " + few(wrong, 4)
@@ -149,7 +146,7 @@ func (c *domainCheck) vcpus() {
 func (c *domainCheck) pinned(f finding.Finding, threads []*facts.Thread, want topology.CPUSet) {
 	var wrong []string
 	for _, t := range threads {
-		// QEMU may choose fewer of them: it keeps a thread on each NUMA node with memory.
+		// QEMU may choose fewer: a thread stays on each NUMA node with memory.
 		if t.Allowed.IsEmpty() || !t.Allowed.IsSubsetOf(want) {
 			wrong = append(wrong, fmt.Sprintf("%d %s may use %s", t.TID, words.Printable(t.Name), list(t.Allowed)))
 		}
@@ -166,9 +163,9 @@ func (c *domainCheck) emulator() {
 	f := finding.Finding{ID: IDEmulatorAffinity, Want: list(want), Evidence: c.status(),
 		Fix: "virsh emulatorpin " + c.d.Name + " " + want.String() + " --live --config"}
 	if want.IsEmpty() {
-		return // a plan without a core for the host has no place for them
+		return // the plan has no core for the host
 	}
-	// Without the list of virtual CPUs, their threads would count as QEMU's own, on the wrong CPUs.
+	// Otherwise virtual CPUs would count as QEMU's own threads.
 	if len(c.d.VCPUs) == 0 || c.d.Process.Threads == nil {
 		c.unread(f, "which threads are QEMU's own is not known")
 		return
@@ -183,8 +180,8 @@ func (c *domainCheck) emulator() {
 	c.pinned(f, threads, want)
 }
 
-// emulatorPin returns the wanted emulator pin of the definition. For an unknown host, the housekeeping CPUs near the
-// memory are unknown, so it accepts a definition that includes the plan's CPUs.
+// emulatorPin returns the wanted pin. For an unknown host, the housekeeping CPUs near the memory are unknown, so it
+// accepts a definition that includes the plan's CPUs.
 func (c *domainCheck) emulatorPin() topology.CPUSet {
 	if h := c.host.h; h == nil || len(h.NUMANodes) == 0 {
 		def := c.d.Definition
@@ -195,7 +192,6 @@ func (c *domainCheck) emulatorPin() topology.CPUSet {
 	return c.host.p.EmulatorPin(c.n, c.host.h)
 }
 
-// iothreads makes no finding if the plan has no place for I/O threads, or the domain has no such threads.
 func (c *domainCheck) iothreads() {
 	want := c.n.IOThreadCPUs
 	if want.IsEmpty() || len(c.d.IOThreads) == 0 {
@@ -209,7 +205,7 @@ func (c *domainCheck) iothreads() {
 			threads = append(threads, t)
 		}
 	}
-	// A thread in libvirt's list that the kernel lacks ended in between, or is of another boot.
+	// It ended in between, or is of another boot.
 	if len(threads) < len(c.d.IOThreads) {
 		c.unread(f, "threads of I/O threads are not there")
 		return
@@ -253,8 +249,7 @@ func (c *domainCheck) pins() {
 		differs("iothreadpin", def.IOThreadCPUs, c.n.IOThreadCPUs)
 	}
 	switch {
-	// The mode matters as much as the set: unless it is strict, the kernel takes pages from elsewhere if a node is
-	// full.
+	// Unless the mode is strict, the kernel takes pages from elsewhere if a node is full.
 	case !c.n.Unbound:
 		var nodes []int
 		for _, m := range c.n.Memory {
@@ -275,20 +270,20 @@ func (c *domainCheck) pins() {
 	c.judge(len(wrong) == 0, f)
 }
 
-// guestMemory returns the mappings of the guest's memory: one of the exact size of the whole, or one for each cell.
-// Otherwise it takes the largest mappings up to the whole; ok is false if they do not reach it.
+// guestMemory returns one mapping of the exact size, or one for each cell. Otherwise it takes the largest up to the
+// whole; ok is false if they do not reach it.
 func guestMemory(all []facts.Mapping, n *plan.Node) (ram []facts.Mapping, ok bool) {
 	var candidates []facts.Mapping
 	for _, m := range all {
-		// A mapping of an ordinary file is a library or a disk, not guest memory.
+		// An ordinary file is a library or a disk.
 		memory := m.File == "" || m.Huge || strings.HasPrefix(m.File, "/memfd:") ||
 			strings.HasPrefix(m.File, "/dev/zero") || strings.HasPrefix(m.File, "/dev/shm/")
 		if memory && m.Bytes > 0 {
 			candidates = append(candidates, m)
 		}
 	}
-	// Among equally large mappings, hugepages come first, then mappings with a policy, which QEMU sets only on guest
-	// memory, then mappings in use.
+	// Of equally large ones, hugepages come first, then mappings with a policy, which QEMU sets only on guest memory,
+	// then mappings in use.
 	first := func(is bool) int {
 		if is {
 			return 0
@@ -305,7 +300,7 @@ func guestMemory(all []facts.Mapping, n *plan.Node) (ram []facts.Mapping, ok boo
 			cells = append(cells, cell.Bytes)
 		}
 	}
-	// QEMU makes one mapping of all memory if the guest sees no NUMA nodes, and otherwise one per cell.
+	// One per cell if the guest sees NUMA nodes.
 	for _, want := range [][]uint64{{n.MemoryBytes}, cells} {
 		if ram := exactly(candidates, want); ram != nil {
 			return ram, true
@@ -349,7 +344,7 @@ func (c *domainCheck) memory() {
 	pages := finding.Finding{ID: IDMemoryPages, Want: "pages of " + words.Exact(page), Evidence: evidence,
 		Fix: "define the domain of the plan again (memoryBacking), shut the node down and start it"}
 	ram, ok := guestMemory(c.d.Process.Mappings, c.n)
-	// QEMU's own buffers are far smaller than any guest, so the rest cannot be the guest's memory.
+	// QEMU's own buffers are far smaller than any guest.
 	if !ok {
 		c.unread(nodes, "no memory as large as the guest's is to be seen")
 		if page > 0 {
@@ -364,14 +359,13 @@ func (c *domainCheck) memory() {
 		for node, n := range ram[i].Pages {
 			have[node] += n * ram[i].PageBytes
 		}
-		// Even an untouched mapping has a page size, if the kernel reports it.
+		// Even an untouched mapping has a page size.
 		bySize[ram[i].PageBytes] += ram[i].Bytes
 		total += ram[i].Resident()
 	}
 	var wrong []string
 	for _, node := range lists.Keys(have) {
-		// Less than planned on a node is not a fault yet, because untouched pages are nowhere. If they are on other
-		// nodes, these have too much.
+		// Less than planned is not a fault yet: untouched pages are nowhere. Pages on other nodes show there.
 		if have[node] > want[node] {
 			wrong = append(wrong, fmt.Sprintf("%s on NUMA node %d", amount(have[node]), node))
 		}
@@ -445,7 +439,7 @@ func (c *domainCheck) vfio() {
 		}
 		groups[fmt.Sprintf("/dev/vfio/%d", *d.IOMMUGroup)] = true
 	}
-	// QEMU opens a group once, for any number of its functions.
+	// QEMU opens a group once, for any number of functions.
 	want := lists.Keys(groups)
 	f.Want = cmp.Or(few(want, 6), "no device")
 	if c.d.Process.VFIO == nil {
@@ -462,7 +456,7 @@ func (c *domainCheck) vfio() {
 	}
 	f.Have = cmp.Or(few(c.d.Process.VFIO, 6), "no device")
 	if len(held) == 0 && len(cdevs) > 0 {
-		// The names of these files do not show their functions, so only their number is compared.
+		// These names do not show their functions.
 		f.Want = words.Count(len(c.n.Devices), "device") + " of /dev/vfio/devices"
 		c.judge(len(cdevs) == len(c.n.Devices), f)
 		return

@@ -13,8 +13,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// started returns virtual machines as libvirt starts them for a plan: a thread for each virtual CPU, one of QEMU's
-// own and one for I/O, a mapping for each cell, and the open groups of its devices.
+// started is as libvirt starts a plan: a thread for each virtual CPU, one of QEMU's own and one for I/O, a mapping for
+// each cell, and the open groups of its devices.
 func started(t fataler, p *plan.Plan, h *topology.Host) []Domain {
 	t.Helper()
 	var all []Domain
@@ -55,8 +55,7 @@ func started(t fataler, p *plan.Plan, h *topology.Host) []Domain {
 	return all
 }
 
-// memoryOf returns the mappings of a QEMU with a node's memory as planned, one per cell, and QEMU's other mappings
-// around them.
+// memoryOf is planned, one mapping per cell, among QEMU's other mappings.
 func memoryOf(n *plan.Node) []facts.Mapping {
 	all := []facts.Mapping{
 		{Start: 0x1000, Bytes: 1 << 20, Policy: "default", File: "/usr/bin/qemu-system-x86_64",
@@ -244,7 +243,7 @@ func TestEachFaultOfAVirtualMachineIsFound(t *testing.T) {
 	}
 }
 
-// A guest with ordinary pages has only touched pages.
+// Ordinary pages exist only if touched.
 func TestMemoryThatWasNeverTouchedIsNotHeldAgainstAGuest(t *testing.T) {
 	c := epyc(t)
 	n := &c.p.Nodes[0]
@@ -268,7 +267,7 @@ func TestMemoryThatWasNeverTouchedIsNotHeldAgainstAGuest(t *testing.T) {
 	}
 }
 
-// The guest's memory is found by its size in the mappings of real QEMUs; see facts/testdata/README.md.
+// The mappings are of real QEMUs; see facts/testdata/README.md.
 func TestTheMemoryOfARealGuestIsFound(t *testing.T) {
 	const size = 64 << 20
 	for name, file := range map[string]string{"qemu-huge": `/memfd:memory-backend-memfd\040(deleted)`, "qemu-plain": "",
@@ -294,8 +293,7 @@ func TestTheMemoryOfARealGuestIsFound(t *testing.T) {
 					t.Errorf("got %+v, %v", got, ok)
 				}
 			}
-			// If no mapping has the size, the largest ones are taken up to the whole. If the size is larger than all,
-			// nothing is.
+			// The largest mappings are taken up to the whole, unless the size is larger than all.
 			if got, ok := guestMemory(all, &plan.Node{MemoryBytes: size - 4096}); !ok || len(got) != 1 {
 				t.Errorf("of another size: %d mappings, %v", len(got), ok)
 			}

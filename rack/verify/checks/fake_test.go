@@ -22,7 +22,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// recorded returns the output of a program on a real node; testdata/README.md describes the recording.
+// recorded is output of a real node; see testdata/README.md.
 func recorded(t *testing.T, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", name))
@@ -41,7 +41,7 @@ func testLab(t *testing.T, nodes, nics int) *lab.Lab {
 	return l
 }
 
-// A fakeLab is a Reader that answers like the nodes of a real lab, or like broken ones.
+// A fakeLab answers like the nodes of a real lab, or like broken ones.
 type fakeLab struct {
 	lab *lab.Lab
 
@@ -49,16 +49,16 @@ type fakeLab struct {
 	nodes map[string]*fakeNode
 	calls []string       // "node program", in order
 	pairs map[string]int // running ibv_rc_pingpong, by node
-	clash []string       // programs that ran twice at a time
+	clash []string       // ran twice at a time
 
-	run func(node string, argv []string) (bench.Output, error) // replaces the programs below, if set
+	run func(node string, argv []string) (bench.Output, error) // replaces the programs, if set
 }
 
-// A fakeNode defines the answers of a node. A nil function answers like a healthy node.
+// A fakeNode's nil functions answer like a healthy node.
 type fakeNode struct {
 	facts    *facts.Node
 	factsErr error
-	settles  time.Time // until then the operstate of eth0 is "unknown" in spite of a carrier
+	settles  time.Time // until then eth0's operstate is "unknown" in spite of a carrier
 	devinfo  func(dev string) (bench.Output, error)
 	fping    func(addrs []string) (bench.Output, error)
 	server   func(ctx context.Context) (bench.Output, error)
@@ -66,11 +66,11 @@ type fakeNode struct {
 	adapters string        // output of adapterScript
 	wrong    string        // a file that arrives corrupted
 	hangs    bool          // files do not arrive
-	listens  chan struct{} // closed by the server when it listens
+	listens  chan struct{} // by the server
 }
 
-// newFakeLab returns a healthy lab. Its nodes are copies of the recorded one with their own names, numbers and
-// addresses, and with one device per NIC.
+// newFakeLab's nodes are copies of the recorded one with their own names, numbers and addresses, and with one device
+// per NIC.
 func newFakeLab(t *testing.T, l *lab.Lab) *fakeLab {
 	t.Helper()
 	f := &fakeLab{lab: l, nodes: map[string]*fakeNode{}, pairs: map[string]int{}}
@@ -129,7 +129,6 @@ func (f *fakeLab) Facts(ctx context.Context, node string) (*facts.Node, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	// A copy of the changing parts, like a real answer.
 	c := *n.facts
 	if time.Now().Before(n.settles) {
 		d := *c.Netdev("eth0")
@@ -179,7 +178,7 @@ func (f *fakeLab) Exec(ctx context.Context, node string, argv []string) (bench.O
 			return n.fping(addrs)
 		}
 		return bench.Output{Stdout: []byte(strings.Join(addrs, " is alive\n") + " is alive\n")}, nil
-	case "busybox": // httpd serves until it is killed
+	case "busybox": // httpd serves until killed
 		<-ctx.Done()
 		return bench.Output{}, context.Cause(ctx)
 	case "sh":
@@ -200,7 +199,7 @@ func (f *fakeLab) Exec(ctx context.Context, node string, argv []string) (bench.O
 	return bench.Output{}, fmt.Errorf("%s: %s: no such program", node, argv[0])
 }
 
-// pingpong is one side of ibv_rc_pingpong. A client's arguments end with an address.
+// pingpong is a side of ibv_rc_pingpong. A client's arguments end with an address.
 func (f *fakeLab) pingpong(ctx context.Context, node string, n *fakeNode, argv []string) (bench.Output, error) {
 	defer f.enter(node)()
 	addr, err := netip.ParseAddr(argv[len(argv)-1])
@@ -209,7 +208,7 @@ func (f *fakeLab) pingpong(ctx context.Context, node string, n *fakeNode, argv [
 			return n.server(ctx)
 		}
 		close(n.listens)
-		<-ctx.Done() // a real one exits by itself, but the check must not depend on that
+		<-ctx.Done() // a real one exits by itself
 		return bench.Output{}, context.Cause(ctx)
 	}
 	peer := f.owner(addr)
@@ -227,7 +226,7 @@ func (f *fakeLab) pingpong(ctx context.Context, node string, n *fakeNode, argv [
 		"7397.05 usec/iter\n")}, nil
 }
 
-// enter records that a side runs on a node, and whether another one does.
+// enter records whether two sides run on a node.
 func (f *fakeLab) enter(node string) (leave func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -245,7 +244,7 @@ func (f *fakeLab) enter(node string) (leave func()) {
 func (f *fakeLab) count(node string, packets uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	// the first of its devices; a card's has no fixed name
+	// a card's has no fixed name
 	for _, d := range f.nodes[node].facts.Counters {
 		if _, soft := d.HW[counterSent]; soft {
 			d.HW[counterSent] += packets
@@ -272,7 +271,7 @@ func prints(code int, stdout, stderr string) (bench.Output, error) {
 
 var errSilent = errors.New("vm01: the guest agent does not answer within 5s")
 
-// checkLab makes the checks, and fails the test if a finding breaks the common rules.
+// checkLab fails the test if a finding breaks the common rules.
 func checkLab(t *testing.T, f *fakeLab, only ...string) []finding.Finding {
 	t.Helper()
 	got, err := Lab(t.Context(), f.lab, f, only, func(string) {})
@@ -306,7 +305,7 @@ func wellFormed(t interface{ Errorf(string, ...any) }, got []finding.Finding) {
 	}
 }
 
-// faults returns the findings that are not OK, one per line: id, subject, status, have and fix.
+// faults has lines of id, subject, status, have and fix.
 func faults(all []finding.Finding) []string {
 	var out []string
 	for _, f := range all {

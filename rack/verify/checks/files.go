@@ -19,8 +19,7 @@ import (
 const (
 	filesPort  = 18701
 	filesLimit = 60 * time.Second // for one pair
-	// filesToSend lists files of the node's image that are large enough for memory of their own, and small enough to
-	// send quickly.
+	// filesToSend are large enough for memory of their own, and small enough to send quickly.
 	filesToSend = "find /usr/bin -type f -size +128k -size -1024k | sort | head -n 3"
 )
 
@@ -28,8 +27,8 @@ func fileSenders(l *lab.Lab) []lab.Node {
 	return lists.Filter(l.Nodes, func(n lab.Node) bool { return n.ConnectX() && !n.HasDisk() && len(n.NICs) > 0 })
 }
 
-// files lets every member send files of its image to the next one, and compares checksums. The server sends from the
-// page cache, so the adapter reads memory that the node has had since it was cloned; other checks send only new data.
+// files lets every member send files of its image to the next one, and compares checksums. The adapter reads memory
+// that the node has had since it was cloned (page cache); other checks send only new data.
 func files(ctx context.Context, members []lab.Node, known []finding.Finding, r Reader) []finding.Finding {
 	out := make([]finding.Finding, len(members))
 	parallel(len(members), func(i int) {
@@ -96,7 +95,7 @@ func sendFiles(ctx context.Context, server, client lab.Node, known []finding.Fin
 	return f
 }
 
-// fetchFiles fetches files from a server that runs meanwhile, and prints their checksums on the client like md5sum.
+// fetchFiles prints checksums on the client like md5sum.
 func fetchFiles(ctx context.Context, server, client, addr string, names []string, r Reader) (bench.Output, error) {
 	ctx, stop := context.WithCancel(ctx)
 	done := make(chan struct{})

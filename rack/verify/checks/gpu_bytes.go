@@ -24,10 +24,10 @@ import (
 var BytesProgram string
 
 const (
-	bytesPort  = 18730 // of the first GPU of a node
+	bytesPort  = 18730 // of a node's first GPU
 	bytesSize  = 1 << 20
-	bytesLimit = 2 * time.Minute // for one GPU: Python alone takes seconds in an emulated node
-	// clientLeft is the time in which a client says why it failed after its server has ended.
+	bytesLimit = 2 * time.Minute // for one GPU: Python alone takes seconds when emulated
+	// clientLeft is for a client's reason after its server has ended.
 	clientLeft = 5 * time.Second
 )
 
@@ -70,7 +70,7 @@ func (c *bytesCheck) finding(ctx context.Context, known []finding.Finding) (f fi
 		return f, true
 	}
 	const fixUnread = "rackless ls shows whether the nodes run"
-	// The NICs of one number are on one network.
+	// NICs of one number are on one network.
 	i := slices.IndexFunc(c.server.NICs, func(nic lab.NIC) bool { return nic.Name == c.gpu.Beside })
 	if i < 0 || i >= len(c.client.NICs) {
 		return f, false
@@ -118,14 +118,13 @@ func (c *bytesCheck) fix() string {
 	return cmp.Or(c.gpu.clear(c.lab), "rackless logs --daemon "+c.lab.Name+" and dmesg in the node say what failed")
 }
 
-// farDevice returns the RDMA device of the client's NIC.
 func (c *bytesCheck) farDevice(ctx context.Context, netdev string) (string, error) {
 	out, err := c.r.Exec(ctx, c.client.Name, []string{"sh", "-c", "ls /sys/class/net/" + netdev +
 		"/device/infiniband 2>/dev/null | head -n 1"})
 	return strings.TrimSpace(string(out.Stdout)), err
 }
 
-// kernel returns the first message of the node's driver of GPUs within a time from now back.
+// kernel returns the first message of the GPUs' driver within a time from now back.
 func (c *bytesCheck) kernel(ctx context.Context, since time.Duration) string {
 	out, err := c.r.Exec(ctx, c.server.Name, []string{"sh", "-c",
 		"read -r u _ </proc/uptime; echo $u; dmesg | grep -F '[virtio_gpu]' | tail -n 8"})
@@ -147,7 +146,7 @@ func (c *bytesCheck) kernel(ctx context.Context, since time.Duration) string {
 
 var errNoPython = errors.New("no Python")
 
-// exchange runs the two sides and returns why the bytes are not right, or "".
+// exchange returns why the bytes are not right, or "".
 func (c *bytesCheck) exchange(ctx context.Context, near, far, addr string) (said string, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -181,7 +180,7 @@ func (c *bytesCheck) exchange(ctx context.Context, near, far, addr string) (said
 	switch {
 	case server.ExitCode == noPython || client.ExitCode == noPython:
 		return "", errNoPython
-	case clientErr == nil && client.ExitCode != 0: // its error is the cause of the server's
+	case clientErr == nil && client.ExitCode != 0: // its error caused the server's
 		return c.client.Name + ": " + failure(client), nil
 	case serverErr == nil && server.ExitCode != 0:
 		return c.server.Name + ": " + failure(server), nil
@@ -192,12 +191,12 @@ func (c *bytesCheck) exchange(ctx context.Context, near, far, addr string) (said
 	return "", cmp.Or(clientErr, serverErr)
 }
 
-// noPython is the exit status of env if there is no such program.
+// noPython is env's exit status for a missing program.
 const noPython = 127
 
 var completionStatus = regexp.MustCompile(`status ([0-9]+)$`)
 
-// failure returns the last words of BytesProgram, with the name of a completion's status.
+// failure returns the last words, with a completion status's name.
 func failure(o bench.Output) string {
 	last := lastLine(string(o.Stdout))
 	if text, ok := strings.CutPrefix(last, "FAILED: "); ok {

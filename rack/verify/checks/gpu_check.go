@@ -15,7 +15,7 @@ import (
 
 type gpuCheck struct {
 	id, want string
-	// fails returns the fault of a GPU, or "".
+	// fails returns a GPU's fault, or "".
 	fails       func(s *gpuState) string
 	where       string // evidence in the node
 	consequence string
@@ -24,7 +24,7 @@ type gpuCheck struct {
 
 const fixGPUNode = "rackless down and up start the node with the GPUs of its lab file"
 
-// gpuChecks are in order of dependency. A GPU fails only the first.
+// gpuChecks are in order of dependency, and a GPU fails only the first.
 var gpuChecks = []gpuCheck{
 	{IDGPU, "connected, with memory behind a BAR", func(s *gpuState) string {
 		switch {
@@ -84,7 +84,7 @@ var gpuChecks = []gpuCheck{
 		fixGPUNode},
 }
 
-// gpus makes the checks of emulated GPUs. known has findings about the nodes and their adapters.
+// gpus needs known findings about the nodes and their adapters.
 func gpus(ctx context.Context, l *lab.Lab, r Reader, known []finding.Finding, bytes bool) []finding.Finding {
 	from, ok := r.(GPUReader)
 	if !ok {
@@ -147,7 +147,7 @@ func judgeGPUs(l *lab.Lab, all []gpuState) (out []finding.Finding, failed map[st
 	return out, failed
 }
 
-// paths lists the paths of GPUs with their numbers, such as "2 PIX, 1 PHB".
+// paths returns "2 PIX, 1 PHB".
 func paths(all []gpuState) string {
 	count := map[topology.PathClass]int{}
 	for _, s := range all {
@@ -174,7 +174,7 @@ func (s *gpuState) text() string {
 	return fault + ", " + driver
 }
 
-// clear returns the command that ends the GPU's fault, or "".
+// clear returns the command that ends the fault, or "".
 func (s *gpuState) clear(l *lab.Lab) string {
 	switch {
 	case s.Fault == "":

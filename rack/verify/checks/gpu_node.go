@@ -21,7 +21,7 @@ import (
 //go:embed gpu.sh
 var gpuScript string
 
-// A nodeGPU is a GPU according to the kernel of its node.
+// A nodeGPU is the kernel's view.
 type nodeGPU struct {
 	pci         topology.PCIAddr
 	ones        bool // configuration space reads all ones
@@ -37,14 +37,14 @@ type nodeNIC struct {
 	netdev, rdma string
 }
 
-// A gpuNode is what the kernel of a node says of its GPUs and of the NICs beside them.
+// A gpuNode has a kernel's GPUs and the NICs beside them.
 type gpuNode struct {
 	gpus []nodeGPU
 	nics []nodeNIC
 	tree *topology.Tree
 }
 
-// parseGPUs reads the output of gpuScript. It returns an error if the output is not whole.
+// parseGPUs requires the whole output.
 func parseGPUs(out string) (*gpuNode, error) {
 	n, h, whole := &gpuNode{}, &topology.Host{}, false
 	for line := range strings.Lines(out) {
@@ -90,8 +90,7 @@ func lastLine(text string) string {
 	return text[strings.LastIndexByte(text, '\n')+1:]
 }
 
-// addPlace adds a function and the bridges above it to a host, by its directory in sysfs:
-// /sys/devices/pci0000:00/0000:00:02.0/0000:01:00.0.
+// addPlace adds a function and the bridges above it, from /sys/devices/pci0000:00/0000:00:02.0/0000:01:00.0.
 func addPlace(h *topology.Host, dir, numa string) error {
 	at := strings.LastIndex(dir, "/pci")
 	if at < 0 {
@@ -117,7 +116,7 @@ func addPlace(h *topology.Host, dir, numa string) error {
 	return nil
 }
 
-// A gpuState is an emulated GPU as seen by the emulation and by its node, the latter nil if it has not found it.
+// A gpuState is seen by the emulation and by its node, nil if it has not found it.
 type gpuState struct {
 	GPU
 	seen *nodeGPU
@@ -126,12 +125,12 @@ type gpuState struct {
 
 func (s *gpuState) subject() string { return fmt.Sprintf("%s gpu%d", s.Node, s.Number) }
 
-// nic returns the NIC to which the GPU's path leads, or nil if the node does not have it.
+// nic returns the NIC beside the GPU, or nil.
 func (s *gpuState) nic() *nodeNIC {
 	return lists.Ref(s.node.nics, func(n *nodeNIC) bool { return n.netdev == s.Beside })
 }
 
-// seenGPUs asks the nodes about their GPUs. unread has the nodes that could not be asked, with the reason.
+// seenGPUs asks the nodes. unread has the reasons of silent ones.
 func seenGPUs(ctx context.Context, l *lab.Lab, r Reader, all []GPU) (states []gpuState, unread map[string]error) {
 	nodes, errs := make([]*gpuNode, len(l.Nodes)), make([]error, len(l.Nodes))
 	parallel(len(l.Nodes), func(i int) {
@@ -162,8 +161,7 @@ func seenGPUs(ctx context.Context, l *lab.Lab, r Reader, all []GPU) (states []gp
 	return states, unread
 }
 
-// joinGPUs finds the GPUs of a node among those that its kernel sees: by the address of the memory, which the emulator
-// knows too, and otherwise by their order.
+// joinGPUs matches by the address of the memory, which the emulator knows too, and otherwise by order.
 func joinGPUs(own []GPU, n *gpuNode) []gpuState {
 	states := lists.Map(own, func(g GPU) gpuState { return gpuState{GPU: g, node: n} })
 	left := make([]*nodeGPU, len(n.gpus))

@@ -15,11 +15,10 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Guests compares the facts of nodes with the plan, and reads nothing. nodes are by name, and nil or missing if a
-// node does not answer.
+// Guests compares the facts of nodes with the plan. nodes are by name, and nil or missing if a node does not answer.
 //
-// h supplies the kinds and link capabilities of devices; it is not compared. If it is nil, as for a remote machine,
-// only the NICs are checked, which have names.
+// h supplies the kinds and link capabilities of devices. If it is nil, as for a remote machine, only the NICs are
+// checked, which have names.
 func Guests(p *plan.Plan, h *topology.Host, nodes map[string]*facts.Node) []finding.Finding {
 	host := newHostCheck(p, h, nil, nil)
 	var out []finding.Finding
@@ -57,7 +56,7 @@ func (c *guestCheck) unread(f finding.Finding) {
 	c.unknown(f, "the node does not say", inNode("cat %s", f.Evidence))
 }
 
-// cpus requires the guest's online CPUs to start at 0 without gaps, as QEMU makes them.
+// cpus requires 0 to n-1, as QEMU makes them.
 func (c *guestCheck) cpus() {
 	want := topology.CPURange(0, len(c.n.VCPUs)-1)
 	f := finding.Finding{ID: IDGuestCPUs, Want: words.Count(len(c.n.VCPUs), "CPU") + ": " + list(want),
@@ -71,10 +70,10 @@ func (c *guestCheck) cpus() {
 	c.judge(have.Equal(want), f)
 }
 
-// siblings compares the guest's cores with the plan's. The virtual CPUs of a core are consecutive.
+// siblings relies on consecutive virtual CPUs of a core.
 func (c *guestCheck) siblings() {
 	threads := 1
-	// Without SMT in the guest each virtual CPU is a core, regardless of the host's cores.
+	// Without SMT each virtual CPU is a core.
 	if c.n.SMT {
 		threads = min(max(c.n.Threads, 1), topology.MaxCPUs)
 	}
@@ -90,7 +89,7 @@ func (c *guestCheck) siblings() {
 	var wrong []string
 	for _, core := range c.f.Cores {
 		set := core.CPUs
-		// QEMU numbers the threads of a core consecutively, so a core begins at a multiple of its threads.
+		// QEMU numbers a core's threads consecutively.
 		first := set.Min()
 		if first%threads != 0 || set.Len() != threads || !set.Equal(topology.CPURange(first, first+threads-1)) {
 			wrong = append(wrong, set.String())
@@ -104,13 +103,12 @@ func (c *guestCheck) siblings() {
 	c.judge(len(wrong) == 0, f)
 }
 
-// memorySlack is the amount by which a NUMA node of a guest may be smaller than its cell: firmware and kernel reserve
-// memory before it is counted. An eighth and 256 MiB cover a crash kernel, page tables, and the memory below 1 MiB,
-// while mixed-up cells differ by more.
+// memorySlack is the amount by which a guest's NUMA node may be smaller than its cell: an eighth and 256 MiB cover a
+// crash kernel, page tables, and the memory below 1 MiB, while mixed-up cells differ by more.
 func memorySlack(cell uint64) uint64 { return cell/8 + 256<<20 }
 
-// numa compares cells with the NUMA nodes of the guest's kernel by number, because programs in the guest bind memory
-// by these numbers. Without guest NUMA, one node or no list at all is right.
+// numa compares by number, because programs in the guest bind memory by these numbers. Without guest NUMA, one node or
+// no list at all is right.
 func (c *guestCheck) numa() {
 	f := finding.Finding{ID: IDGuestNUMA, Evidence: "/sys/devices/system/node/node*/cpu*, meminfo, distance"}
 	if !c.n.GuestNUMA {
@@ -128,7 +126,7 @@ func (c *guestCheck) numa() {
 		c.unread(f)
 		return
 	}
-	// In both directions: guest nodes that the plan lacks, and cells that the guest lacks.
+	// In both directions.
 	for _, n := range c.f.NUMANodes {
 		have = append(have, fmt.Sprintf("node %d with CPUs %s", n.ID, list(n.CPUs)))
 		if !slices.ContainsFunc(c.n.Cells, func(cell plan.Cell) bool { return cell.Cell == n.ID }) {
@@ -164,7 +162,7 @@ func (c *guestCheck) numa() {
 	c.judge(len(wrong) == 0, f)
 }
 
-// cellCPUs returns the CPUs of a cell, or nothing if a plan from a file has invalid numbers.
+// cellCPUs returns nothing if a plan from a file has invalid numbers.
 func cellCPUs(cell *plan.Cell) topology.CPUSet {
 	if cell.VCPUs <= 0 || cell.VCPUs > topology.MaxCPUs || cell.FirstVCPU < 0 ||
 		cell.FirstVCPU > topology.MaxCPUs-cell.VCPUs {
@@ -173,7 +171,7 @@ func cellCPUs(cell *plan.Cell) topology.CPUSet {
 	return topology.CPURange(cell.FirstVCPU, cell.FirstVCPU+cell.VCPUs-1)
 }
 
-// A kind of device, as a guest can distinguish it. Virtual functions have the vendor of their NIC.
+// A deviceKind is visible to a guest. Virtual functions have the vendor of their NIC.
 type deviceKind struct {
 	base   uint8 // class without subclass
 	vendor topology.ID16
@@ -185,7 +183,7 @@ func (k deviceKind) String() string {
 	return fmt.Sprintf("%s of vendor %s", cmp.Or(name, fmt.Sprintf("function of class 0x%02x", k.base)), k.vendor)
 }
 
-// cardKind returns the kind of a card of the plan; ok is false if the host does not report it.
+// cardKind fails if the host does not report the card.
 func (c *guestCheck) cardKind(card *plan.NodeDevice) (kind deviceKind, d *topology.PCIDevice, ok bool) {
 	a, err := topology.ParsePCIAddr(card.ID)
 	d = c.host.tree.Device(a)
@@ -195,8 +193,7 @@ func (c *guestCheck) cardKind(card *plan.NodeDevice) (kind deviceKind, d *topolo
 	return deviceKind{d.Class.Base(), *d.Vendor}, d, true
 }
 
-// functions returns the guest's functions of a kind, by address. The machine's own display and paravirtual NIC have
-// another vendor.
+// functions are by address. The machine's own display and paravirtual NIC have another vendor.
 func (c *guestCheck) functions(kind deviceKind) []*topology.PCIDevice {
 	var all []*topology.PCIDevice
 	for i := range c.f.PCI {
@@ -210,7 +207,7 @@ func (c *guestCheck) functions(kind deviceKind) []*topology.PCIDevice {
 
 func (c *guestCheck) kinds() (order []deviceKind, cards map[deviceKind][]*plan.NodeDevice) {
 	cards = map[deviceKind][]*plan.NodeDevice{}
-	// Cards that the host does not have cannot be counted, but must not be ignored silently.
+	// Cards that the host lacks must not be ignored silently.
 	for i := range c.n.Cards {
 		kind, _, ok := c.cardKind(&c.n.Cards[i])
 		if !ok {
@@ -224,9 +221,8 @@ func (c *guestCheck) kinds() (order []deviceKind, cards map[deviceKind][]*plan.N
 	return order, cards
 }
 
-// members counts the functions of a card that are of its own kind: a GPU's audio is not, a second port of a NIC is.
+// members counts functions of the card's kind: a GPU's audio is not, a second port of a NIC is.
 func (c *guestCheck) members(card *plan.NodeDevice, kind deviceKind) int {
-	// The guest is searched only for functions of the card's own kind, so only these count here.
 	return max(1, lists.Count(card.Functions, func(id string) bool {
 		a, err := topology.ParsePCIAddr(id)
 		d := c.host.tree.Device(a)
@@ -234,7 +230,7 @@ func (c *guestCheck) members(card *plan.NodeDevice, kind deviceKind) int {
 	}))
 }
 
-// devices counts the guest's functions by kind. Guest addresses are chosen by QEMU, and unrelated to the host's.
+// devices counts by kind: QEMU chooses guest addresses.
 func (c *guestCheck) devices() {
 	order, cards := c.kinds()
 	for i := range c.n.Cards {
@@ -247,7 +243,7 @@ func (c *guestCheck) devices() {
 	}
 	for _, kind := range order {
 		want := lists.Sum(cards[kind], func(card *plan.NodeDevice) int { return c.members(card, kind) })
-		// More than planned is wrong as well: the domain may belong to another plan.
+		// More than planned may belong to another plan.
 		have := len(c.functions(kind))
 		c.judge(have == want, finding.Finding{ID: IDGuestDevices, Subject: c.n.Name + " " + kind.String(),
 			Have: strconv.Itoa(have), Want: strconv.Itoa(want), Evidence: "/sys/bus/pci/devices/*/class, vendor",
@@ -264,13 +260,13 @@ func (c *guestCheck) deviceNodes(order []deviceKind, cards map[deviceKind][]*pla
 	port := 0
 	for i := range c.n.Cards {
 		card := &c.n.Cards[i]
-		// NICs and virtual functions are the node's ports in the order of its cards; see render.
+		// NICs and virtual functions are ports in the order of cards; see render.
 		if card.Kind == plan.KindGPU || port >= len(c.n.NICs) {
 			continue
 		}
 		nic := c.n.NICs[port]
 		port++
-		// The plan has no cell for the card, so any node of the guest is right.
+		// Without a cell, any node of the guest is right.
 		if card.Cell == nil {
 			continue
 		}
@@ -313,7 +309,7 @@ func (c *guestCheck) deviceNodes(order []deviceKind, cards map[deviceKind][]*pla
 				have = append(have, *d.NUMANode)
 			}
 		}
-		// Equal devices cannot be distinguished in the guest, so the nodes are compared as lists.
+		// Equal devices cannot be distinguished, so lists are compared.
 		slices.Sort(want)
 		slices.Sort(have)
 		c.judge(slices.Equal(want, have), finding.Finding{ID: IDGuestNode, Subject: c.n.Name + " " + kind.String(),
@@ -328,8 +324,7 @@ func nodeList(nodes []int) string {
 	return "node " + words.Join(nodes, ", ")
 }
 
-// links checks the links of whole cards. Functions of a kind are compared from best to worst, because a guest does
-// not know the host's addresses.
+// links compares functions of a kind from best to worst, because a guest does not know the host's addresses.
 func (c *guestCheck) links() {
 	order, cards := c.kinds()
 	for _, kind := range order {
@@ -376,7 +371,7 @@ func best(l *topology.Link) *topology.Link {
 	return &topology.Link{SpeedGTs: gts, Width: lanes}
 }
 
-// worseLink sorts links from the best: by lanes, then by speed.
+// worseLink sorts by lanes, then by speed, the best first.
 func worseLink(a, b *topology.Link) int {
 	return cmp.Or(cmp.Compare(laneCount(b), laneCount(a)), cmp.Compare(laneSpeed(b), laneSpeed(a)))
 }
@@ -388,7 +383,7 @@ func laneCount(l *topology.Link) int {
 	return *l.Width
 }
 
-// laneSpeed returns the speed of a link in GT/s, or 0 if unknown.
+// laneSpeed is in GT/s, or 0 if unknown.
 func laneSpeed(l *topology.Link) float64 {
 	if l.SpeedGTs == nil {
 		return 0

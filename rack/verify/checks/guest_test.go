@@ -13,7 +13,6 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// coresOf groups n CPUs of a guest into cores.
 func coresOf(n int, core func(cpu int) int) []topology.Core {
 	var all []topology.Core
 	for cpu := range n {
@@ -46,7 +45,7 @@ func addMLX5(f *facts.Node) {
 	f.NICs = append(f.NICs, topology.NIC{Devices: []topology.RDMADevice{{Name: "mlx5_0"}}})
 }
 
-// seen returns facts of nodes that match the plan exactly.
+// seen matches the plan exactly.
 func seen(t fataler, p *plan.Plan, h *topology.Host) map[string]*facts.Node {
 	t.Helper()
 	all := map[string]*facts.Node{}
@@ -55,7 +54,7 @@ func seen(t fataler, p *plan.Plan, h *topology.Host) map[string]*facts.Node {
 		cpus := topology.CPURange(0, len(n.VCPUs)-1)
 		f := &facts.Node{Cards: map[string]*int{}}
 		f.CPUs.Online = cpus
-		f.PCI = []topology.PCIDevice{ // the machine's own display, and its management NIC
+		f.PCI = []topology.PCIDevice{ // the machine's own display and management NIC
 			{Address: address("0000:00:01.0"), Class: new(topology.ID24(0x030000)), Vendor: new(topology.ID16(0x1234))},
 			{Address: address("0000:00:02.0"), Class: new(topology.ID24(0x020000)),
 				Vendor: new(topology.VendorRedHat)},
@@ -258,7 +257,7 @@ func TestEveryCheckOfGuestsIsMade(t *testing.T) {
 	}
 }
 
-// On a node with a card, the device is made by the driver and has its own name; see node.go.
+// A card's driver makes the device and its name; see node.go.
 func TestTheRDMADeviceOfANICIsFound(t *testing.T) {
 	n := testLab(t, 2, 1).Nodes[0]
 	const (
@@ -294,15 +293,15 @@ func TestTheRDMADeviceOfANICIsFound(t *testing.T) {
 	}
 }
 
-// A node makes a soft RoCE device for a ConnectX without a device from its driver. The lab asks for the driver's
-// device, so verify reports the reason, and up fails after waiting for the driver.
+// A node makes a soft RoCE device for a ConnectX without one from its driver: verify reports the reason, and up fails
+// after waiting for the driver.
 func TestSoftRoCEInPlaceOfAnAdaptersRDMA(t *testing.T) {
 	const eth0 = "net/eth0/mtu 4200\nnet/eth0/class 0x020000\n"
 	const rxe0, mlx5 = "rdma/rxe0/parent eth0\n", "rdma/mlx5_0/parent eth0\nrdma/mlx5_0/1/state 4: ACTIVE\n"
 	for _, tt := range []struct {
-		name, facts, later string // first facts of the node, and later ones
-		image, says        string // image of the node; kernel messages about the driver
-		have, fix          string // of the finding and the error; "" if all is well
+		name, facts, later string
+		image, says        string // kernel messages
+		have, fix          string // "" if all is well
 	}{
 		{name: "its driver's", facts: eth0 + mlx5},
 		{name: "both", facts: eth0 + rxe0 + mlx5},
@@ -357,7 +356,7 @@ func TestSoftRoCEInPlaceOfAnAdaptersRDMA(t *testing.T) {
 	}
 }
 
-// Cards count packets per port, while soft RoCE has its own counters.
+// Cards count per port; soft RoCE has its own counters.
 func TestTrafficCountsByTheCountersOfThePort(t *testing.T) {
 	l := testLab(t, 2, 1)
 	f := newFakeLab(t, l)

@@ -15,8 +15,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Host compares a host, just read and not nil, with the plan. It reads nothing. A fact that the host does not report
-// makes its check Unknown, never OK.
+// Host compares a host, just read and not nil, with the plan. A fact that the host does not report makes its check
+// Unknown, never OK.
 //
 // run is the current activity of the host. If it is nil, as for a snapshot, the checks that need it are left out. own
 // are the processes of the lab's virtual machines; Domains checks their threads.
@@ -29,13 +29,13 @@ func Host(p *plan.Plan, h *topology.Host, run *facts.Running, own ...int) []find
 		check()
 	}
 	coded(c.out)
-	// By code, so that equal checks are together; subjects stay in plan order.
+	// Equal checks are together; subjects stay in plan order.
 	slices.SortStableFunc(c.out, func(a, b finding.Finding) int { return cmp.Compare(a.Code, b.Code) })
 	return c.out
 }
 
-// Journal checks that the journal of rackless prepare lists all of prepare's changes on the host. strays are changes
-// that are missing in it, and err is an error of reading it.
+// Journal checks that rackless prepare's journal lists all of its changes. strays are missing in it, and err is an
+// error of reading it.
 func Journal(strays []string, err error) finding.Finding {
 	c := sheet{subject: hostSubject}
 	f := finding.Finding{ID: IDJournal, Want: "all that rackless prepare has made is in its journal", Have: "all of it",
@@ -68,10 +68,10 @@ type hostCheck struct {
 func newHostCheck(p *plan.Plan, h *topology.Host, run *facts.Running, own []int) *hostCheck {
 	h = cmp.Or(h, &topology.Host{})
 	c := &hostCheck{p: p, h: h, run: run, own: own, tree: topology.NewTree(h),
-		sheet: sheet{subject: hostSubject}} // a plan from a file may have empty names
+		sheet: sheet{subject: hostSubject}} // a plan's names may be empty
 	c.lab = p.NodeCPUs()
-	// A core belongs to the lab as a whole once one of its threads runs a virtual CPU, because siblings share its
-	// caches and units.
+	// A core belongs to the lab once one of its threads runs a virtual CPU, because siblings share its caches and
+	// units.
 	c.whole = c.lab.Union(h.WholeCores(c.lab))
 	if run != nil {
 		c.groups = group(run.Cgroups, c.whole)
@@ -89,7 +89,7 @@ const (
 	fileCPU     = "/sys/devices/system/cpu/"
 )
 
-// list formats a set so that an empty one is visible.
+// list shows an empty set.
 func list(s topology.CPUSet) string {
 	if s.IsEmpty() {
 		return "none"
@@ -104,8 +104,7 @@ func few(all []string, most int) string {
 	return strings.Join(all, ", ")
 }
 
-// cpus requires every CPU of the plan: for virtual CPUs, emulators and I/O threads. libvirt refuses to start a domain
-// if one is offline.
+// cpus requires every CPU of the plan: libvirt refuses to start a domain if one is offline.
 func (c *hostCheck) cpus() {
 	const file = fileCPU + "online"
 	all := c.lab
@@ -126,11 +125,11 @@ func (c *hostCheck) cpus() {
 	c.judge(missing.IsEmpty(), f)
 }
 
-// kernelArgs compares the command line with the arguments of the plan. If an argument's effect exists without it, the
-// effect counts, and the finding names its source: a kernel may be built with the IOMMU on or with passthrough for
-// host devices, and control groups isolate CPUs without a reboot.
+// kernelArgs compares the command line with the plan. If an argument's effect exists without it, the effect counts, and
+// the finding names its source: a kernel may be built with the IOMMU on or with passthrough for host devices, and
+// control groups isolate CPUs without a reboot.
 //
-// Arguments with a check for their effect are left to that check, which judges the actual state.
+// Arguments with a check for their effect are left to that check.
 func (c *hostCheck) kernelArgs() {
 	byGroups := c.isolatedByGroups()
 	for _, arg := range c.p.KernelArgs {
@@ -158,7 +157,7 @@ func (c *hostCheck) kernelArgs() {
 		switch name {
 		case "rcu_nocbs":
 			want, err := topology.ParseCPUSet(value)
-			// More CPUs than planned are as good: the callbacks of the planned ones are offloaded.
+			// More CPUs are as good: the callbacks of the planned ones are offloaded.
 			for _, a := range asked {
 				have, err2 := topology.ParseCPUSet(a)
 				ok = ok || err == nil && err2 == nil && want.IsSubsetOf(have)
@@ -194,8 +193,7 @@ func (c *hostCheck) asked(name string) []string {
 // hostDomain returns an IOMMU group that the host keeps, and its type of DMA translation.
 func (c *hostCheck) hostDomain() (id int, kind string) {
 	for _, g := range c.h.IOMMU.Groups {
-		// Groups of VFIO are translated regardless of the command line, and bridges have no DMA of their own, so both
-		// say nothing about the host's own devices.
+		// Groups of VFIO are translated regardless of the command line, and bridges have no DMA of their own.
 		ours := slices.ContainsFunc(g.Devices, func(a topology.PCIAddr) bool {
 			d := c.tree.Device(a)
 			return d != nil && (topology.IsVFIO(d.Driver) || d.IsBridge())
@@ -207,8 +205,8 @@ func (c *hostCheck) hostDomain() (id int, kind string) {
 	return 0, ""
 }
 
-// governor checks only the lab's cores, because the host may save power on the others. No governor is right on a
-// machine without frequency scaling, and unknown if the files could not be read.
+// governor checks only the lab's cores, because the host may save power on others. Without frequency scaling none is
+// right; it is unknown if the files could not be read.
 func (c *hostCheck) governor() {
 	evidence := fileCPU + "cpu*/cpufreq/scaling_governor"
 	other := map[string]topology.CPUSet{}
@@ -226,7 +224,7 @@ func (c *hostCheck) governor() {
 	f := finding.Finding{ID: IDGovernor, Want: "performance", Evidence: evidence,
 		Fix: "cpupower frequency-set -g performance"}
 	if known.IsEmpty() {
-		// A kernel without frequency scaling has no such files; inspect lists files that it could not read.
+		// inspect lists files that it could not read.
 		if slices.ContainsFunc(c.h.Unread, func(u topology.Unread) bool {
 			return strings.Contains(u.Path, "scaling_governor")
 		}) || len(c.h.Cores) == 0 {
@@ -249,7 +247,7 @@ func (c *hostCheck) governor() {
 	c.judge(len(other) == 0, f)
 }
 
-// iommu is checked for plans with passed-through devices.
+// iommu is for plans with passed-through devices.
 func (c *hostCheck) iommu() {
 	if !slices.ContainsFunc(c.p.Nodes, func(n plan.Node) bool { return len(n.Devices) > 0 }) {
 		return
@@ -271,12 +269,11 @@ func (c *hostCheck) iommu() {
 			"explain RL020 has more"})
 }
 
-// links returns findings about the links of the host's devices, by device address.
+// links are by device address.
 func (c *hostCheck) links() map[string]finding.Finding {
 	wrong := map[string]finding.Finding{}
 	for _, f := range diagnose.Host(c.h) {
-		// RL002 is a link with too few lanes, RL003 one that is too slow. If both apply, the first in diagnose's
-		// order is used.
+		// RL002 has too few lanes, RL003 is too slow. If both apply, the first is used.
 		if f.ID == "RL002" || f.ID == "RL003" {
 			if _, two := wrong[f.Subject]; !two {
 				wrong[f.Subject] = f

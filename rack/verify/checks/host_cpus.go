@@ -13,25 +13,25 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// guestGroup is libvirt's control group for virtual machines.
+// guestGroup is libvirt's for virtual machines.
 const guestGroup = "machine.slice"
 
-// A grouping is the set of CPUs that control groups reserve for the lab.
+// A grouping is of CPUs that control groups reserve for the lab.
 type grouping struct {
-	kept topology.CPUSet // CPUs that only the guests' groups may use
+	kept topology.CPUSet // only for guests' groups
 	how  string          // explanation
 }
 
-// group finds the CPUs among cpus that control groups reserve: the CPUs of a partition, which the kernel reserves,
-// and CPUs that no populated top-level group except the guests' may use. Threads in the root group are not seen here,
-// but by the check foreign-threads.
+// group finds the CPUs among cpus that control groups reserve: the CPUs of a partition, which the kernel reserves, and
+// CPUs that no populated top-level group except the guests' may use. Threads in the root group are seen by the check
+// foreign-threads.
 func group(all []facts.Cgroup, cpus topology.CPUSet) grouping {
 	var g grouping
 	var how []string
 	for _, cg := range all {
 		// The kernel reports "root invalid (...)" for a partition that it does not enforce.
 		if cg.Partition == "root" || cg.Partition == "isolated" {
-			// A foreign partition reserves its own CPUs, which are not the lab's.
+			// A foreign partition's CPUs are not the lab's.
 			if mine := cg.CPUs.Intersect(cpus); !mine.IsEmpty() {
 				g.kept = g.kept.Union(mine)
 				how = append(how, fmt.Sprintf("%s is a partition (%s) with %s", cg.Path, cg.Partition, mine))
@@ -48,7 +48,7 @@ func group(all []facts.Cgroup, cpus topology.CPUSet) grouping {
 		others = others.Union(cg.CPUs)
 		names = append(names, cg.Path)
 	}
-	// Without any group of the host, as on a system without systemd's slices, no CPUs are reserved.
+	// Without any group of the host, as without systemd's slices, no CPUs are reserved.
 	if free := cpus.Difference(others); len(names) > 0 && !free.Difference(g.kept).IsEmpty() {
 		g.kept = g.kept.Union(free)
 		how = append(how, fmt.Sprintf("%s may use %s only", few(names, 4), list(others)))
@@ -70,7 +70,7 @@ func (c *hostCheck) isolatedByGroups() bool {
 }
 
 // isolation checks the CPUs of virtual CPUs and their siblings, which share caches and execution units. The kernel or
-// control groups may isolate them, but a snapshot lacks control groups and cannot prove that nothing does.
+// control groups may isolate them; a snapshot lacks control groups and cannot prove that nothing does.
 func (c *hostCheck) isolation() {
 	const file = fileCPU + "isolated"
 	evidence := file
@@ -84,7 +84,7 @@ func (c *hostCheck) isolation() {
 		c.unread(IDSiblings, hostSubject, list(siblings), evidence)
 		return
 	}
-	// Kernel and control groups may each isolate a part of the CPUs.
+	// Each may isolate a part.
 	force := kernel.Union(c.groups.kept)
 	var how []string
 	if kernel.Overlaps(c.whole) {
@@ -109,14 +109,13 @@ func (c *hostCheck) isolation() {
 	}
 	c.judge(missing.IsEmpty(), f)
 
-	// A sibling that belongs to another lab node is isolated with that node.
+	// A sibling of another lab node is isolated with that node.
 	missing = siblings.Difference(force)
 	f = finding.Finding{ID: IDSiblings, Have: "every sibling is one of the plan, or isolated", Want: list(siblings) +
 		" isolated", Evidence: evidence + ", " + fileCPU + "cpu*/topology/thread_siblings_list"}
 	if siblings.IsEmpty() {
 		f.Want = "whole cores"
 	}
-	// Without the list of cores, siblings are unknown.
 	if len(c.h.Cores) == 0 {
 		c.unread(IDSiblings, hostSubject, "whole cores", fileCPU+"cpu*/topology/thread_siblings_list")
 		return
@@ -128,12 +127,12 @@ func (c *hostCheck) isolation() {
 	c.judge(missing.IsEmpty(), f)
 }
 
-// noHzFull compares the tick with the plan's nohz_full=. Isolation by control groups leaves the tick on, which is the
-// price of avoiding a reboot and not a fault.
+// noHzFull compares with the plan's nohz_full=. Isolation by control groups leaves the tick on, which is the price of
+// avoiding a reboot and not a fault.
 func (c *hostCheck) noHzFull() {
 	const file = fileCPU + "nohz_full"
 	i := slices.IndexFunc(c.p.KernelArgs, func(arg string) bool { return strings.HasPrefix(arg, "nohz_full=") })
-	// A plan without nohz_full leaves the tick on.
+	// Such a plan leaves the tick on.
 	if i < 0 {
 		return
 	}
@@ -178,15 +177,15 @@ func (c *hostCheck) noHzFull() {
 	c.judge(missing.IsEmpty(), f)
 }
 
-// ofTheMachine reports whether t is a kernel thread of a NUMA node, which works only if memory is exhausted or
-// fragmented, or of an interrupt, which another check covers.
+// ofTheMachine is true for a kernel thread of a NUMA node, which works only if memory is exhausted or fragmented, or of
+// an interrupt, which another check covers.
 func ofTheMachine(t *facts.Thread) bool {
 	return t.Kernel && (strings.HasPrefix(t.Name, "kswapd") || strings.HasPrefix(t.Name, "kcompactd") ||
 		strings.HasPrefix(t.Name, "irq/"))
 }
 
-// threads finds foreign threads on the lab's CPUs: threads that ran there last and may stay, and threads that may run
-// only there. Threads that may run there but were last elsewhere are left to the isolation check.
+// threads finds threads that ran on the lab's CPUs last and may stay, and threads that may run only there. Others are
+// left to the isolation check.
 func (c *hostCheck) threads() {
 	if c.run == nil {
 		return
@@ -196,7 +195,7 @@ func (c *hostCheck) threads() {
 		c.unread(IDThreads, hostSubject, "none", evidence)
 		return
 	}
-	var foreign, kernel []string // programs come first, because they can be moved
+	var foreign, kernel []string // programs can be moved
 	for i := range c.run.Threads {
 		t := &c.run.Threads[i]
 		// Threads bound to a single CPU cannot be moved.
@@ -226,12 +225,11 @@ func (c *hostCheck) threads() {
 	c.judge(len(foreign) == 0, f)
 }
 
-// threadsOfMachines are names of kernel threads that work for one virtual machine, before the number of its process.
-// Linux 6.4 made those of vhost threads of QEMU, and Linux 6.13 those of KVM.
+// threadsOfMachines begin names of kernel threads, before the process of a virtual machine. Linux 6.4 made those of
+// vhost threads of QEMU, and Linux 6.13 those of KVM.
 var threadsOfMachines = []string{"vhost-", "kvm-nx-lpage-recovery-", "kvm-pit/"}
 
-// servesOwn reports whether t is a thread of the kernel that works for one of the lab's virtual machines. Libvirt pins
-// such threads with the emulator.
+// servesOwn is true for kernel threads that work for the lab's virtual machines. Libvirt pins them with the emulator.
 func (c *hostCheck) servesOwn(t *facts.Thread) bool {
 	return t.Kernel && slices.ContainsFunc(threadsOfMachines, func(prefix string) bool {
 		pid, err := strconv.Atoi(strings.TrimPrefix(t.Name, prefix))
@@ -239,14 +237,14 @@ func (c *hostCheck) servesOwn(t *facts.Thread) bool {
 	})
 }
 
-// interrupts finds interrupts of the host on the lab's CPUs. A snapshot has no counts per CPU but only totals, which
-// prove something only if all CPUs that may serve the interrupt are the lab's.
+// interrupts of a snapshot have only totals, which prove something only if all CPUs that may serve the interrupt are
+// the lab's.
 func (c *hostCheck) interrupts() {
 	f := finding.Finding{ID: IDInterrupts, Want: "none on " + list(c.lab),
 		Evidence: "/proc/interrupts, /proc/irq/*/effective_affinity_list"}
 	var foreign []string
 	n := 0
-	// inspect reads interrupts of isolated CPUs. Without isolated CPUs, an empty list says nothing.
+	// inspect reads interrupts of isolated CPUs. Without any, an empty list says nothing.
 	isolated, known := c.isolatedByKernel()
 	switch {
 	case c.run == nil && !(known && c.lab.IsSubsetOf(isolated)), c.run != nil && c.run.Interrupts == nil:
@@ -255,7 +253,7 @@ func (c *hostCheck) interrupts() {
 	case c.run == nil:
 		for i := range c.h.IRQs {
 			q := &c.h.IRQs[i]
-			// The count is a total: if the interrupt may be served elsewhere, it proves nothing.
+			// A total proves nothing if the interrupt may be served elsewhere.
 			if q.CPUs.IsEmpty() || !q.CPUs.IsSubsetOf(c.lab) || q.Count == nil || *q.Count == 0 ||
 				c.tree.ForGuest(q.Device) {
 				continue
@@ -287,7 +285,6 @@ func (c *hostCheck) interrupts() {
 	c.judge(len(foreign) == 0, f)
 }
 
-// workqueues checks the CPUs of unbound kernel work.
 func (c *hostCheck) workqueues() {
 	if c.run == nil {
 		return

@@ -13,8 +13,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// address returns the function in the plan: "0000:41:00.0", or "0000:41:00.0/vf3", which has an address once it
-// exists.
+// address reads "0000:41:00.0", or "0000:41:00.0/vf3", which has an address once it exists.
 func (c *hostCheck) address(id string) (topology.PCIAddr, error) {
 	name, vf, isVF := strings.Cut(id, "/vf")
 	a, err := topology.ParsePCIAddr(name)
@@ -37,7 +36,7 @@ func (c *hostCheck) address(id string) (topology.PCIAddr, error) {
 
 func sysPCI(a topology.PCIAddr) string { return "/sys/bus/pci/devices/" + a.String() }
 
-// devices checks each function of each node, and the link of each card once, because its functions share it.
+// devices checks each card's link once, because its functions share it.
 func (c *hostCheck) devices() {
 	links := c.links()
 	for i := range c.p.Nodes {
@@ -73,7 +72,7 @@ func (c *hostCheck) function(n *plan.Node, id string, ours map[topology.PCIAddr]
 		if strings.Contains(id, "/vf") {
 			fix = "rackless prepare makes virtual functions"
 		}
-		// Each of its checks fails, because any may be selected alone.
+		// All fail, because any may be selected alone.
 		for _, f := range []finding.Finding{{ID: IDDevice, Want: "there"},
 			{ID: IDGroup, Want: "a group of its own, or one that goes to the node whole"},
 			{ID: IDVFIO, Want: "vfio-pci"}} {
@@ -109,7 +108,7 @@ func (c *hostCheck) present(n *plan.Node, id string, d *topology.PCIDevice) {
 		return
 	}
 	ok := true
-	// On some machines, a card that moved to another slot keeps its address, but is then far from the node's CPUs.
+	// A card that moved to another slot may keep its address, but is then far from the node's CPUs.
 	if i >= 0 && n.Cards[i].NUMANode != nil {
 		node := *n.Cards[i].NUMANode
 		f.Want, f.Evidence = fmt.Sprintf("there, on NUMA node %d", node), f.Evidence+"/numa_node"
@@ -124,11 +123,10 @@ func (c *hostCheck) present(n *plan.Node, id string, d *topology.PCIDevice) {
 	c.judge(ok, f)
 }
 
-// group checks the IOMMU group of a function, once per lab node for all its functions in the group.
+// group is checked once per lab node for all its functions in the group.
 func (c *hostCheck) group(subject string, d *topology.PCIDevice, ours map[topology.PCIAddr]bool, seen map[int]bool) {
 	want := "every other function of the group on vfio-pci, pci-stub or no driver"
-	// A function without a group is a fault if the IOMMU is known to be on or off. Otherwise the group may only be
-	// unread.
+	// That is a fault if the IOMMU is known to be on or off. Otherwise the group may be unread.
 	if d.IOMMUGroup == nil {
 		if c.h.IOMMU.Enabled != nil {
 			c.judge(false, finding.Finding{ID: IDGroup, Subject: subject, Have: "in no group", Want: want,
@@ -203,8 +201,7 @@ func linkText(l *topology.Link) string {
 	return fmt.Sprintf("%s GT/s x%d", strconv.FormatFloat(*l.SpeedGTs, 'f', -1, 64), *l.Width)
 }
 
-// virtualFunctions counts the virtual functions of each physical function in the plan. More than planned is right,
-// because they may belong to another lab; function checks their presence.
+// virtualFunctions accepts more than planned, because they may belong to another lab.
 func (c *hostCheck) virtualFunctions() {
 	for _, want := range c.p.VFs {
 		a, err := topology.ParsePCIAddr(want.PF)
@@ -244,12 +241,12 @@ func (c *hostCheck) port(a topology.PCIAddr) {
 	}
 	for _, p := range c.h.NICs[i].Ports {
 		if strings.Contains(p.PhysPort, "vf") || strings.Contains(p.PhysPort, "sf") {
-			continue // represents a virtual function in the host's switch
+			continue // a representor of a virtual function
 		}
 		f := finding.Finding{ID: IDPF, Subject: a.String() + " " + p.Name, Have: "operstate " + cmp.Or(p.State,
 			"not known"), Want: want, Evidence: "/sys/class/net/" + p.Name + "/operstate, carrier, speed",
 			Fix: "ip link set " + p.Name + " up; without a carrier see ethtool " + p.Name + " and the cable"}
-		// If the driver does not report a carrier, only the port's state counts.
+		// Without a carrier, the port's state counts.
 		up := p.State == "up"
 		if p.Carrier != nil {
 			f.Have += map[bool]string{true: ", carrier", false: ", no carrier"}[*p.Carrier]

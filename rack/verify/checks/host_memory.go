@@ -13,15 +13,14 @@ import (
 
 const running = "running"
 
-// pool returns the pages of a size on a NUMA node. If it is nil, why describes the host's pages, or is empty if they
-// are unknown.
+// pool returns nil with a description of the host's pages, or "" if they are unknown.
 func (c *hostCheck) pool(node int, size uint64) (pool *topology.HugepagePool, why string) {
 	n := c.h.NUMANode(node)
 	switch {
 	case len(c.h.NUMANodes) == 0:
 	case n == nil:
 		why = fmt.Sprintf("the host has no NUMA node %d", node)
-	// A node without any pool was not read: every kernel with hugepages has a pool of the default size on each node.
+	// Every kernel with hugepages has a pool of the default size on each node.
 	case len(n.Hugepages) > 0:
 		if pool = topology.Pool(n.Hugepages, size); pool == nil {
 			why = "no pages of that size: neither the kernel nor the CPU may know them"
@@ -36,15 +35,14 @@ func (c *hostCheck) up(node string) bool {
 	})
 }
 
-// hugepages checks that each pool is large enough, and has enough free pages for the nodes that do not run yet.
-// Running nodes already have their pages.
+// hugepages checks pools, and free pages for the nodes that do not run yet.
 func (c *hostCheck) hugepages() {
 	for _, want := range c.p.Hugepages {
 		subject := fmt.Sprintf("node %d", want.NUMANode)
 		dir := fmt.Sprintf("/sys/devices/system/node/node%d/hugepages/hugepages-%dkB/", want.NUMANode,
 			want.PageBytes>>10)
 		unit := " of " + words.Exact(want.PageBytes)
-		// Held pages are used by tenants, and are needed in addition to the lab's.
+		// Held pages are tenants', in addition to the lab's.
 		need := max(want.Count+want.Held, 0)
 		have, why := c.pool(want.NUMANode, want.PageBytes)
 		if have == nil {
@@ -64,7 +62,7 @@ func (c *hostCheck) hugepages() {
 			Evidence: dir + "nr_hugepages", Fix: fmt.Sprintf("echo %d > %snr_hugepages; where fewer come of it, "+
 				"hugepagesz and hugepages=NODE:COUNT on the command line, and reboot", need, dir)})
 
-		// Running nodes have taken their pages, which are no longer free.
+		// Running nodes have taken theirs.
 		var missing int64
 		for i := range c.p.Nodes {
 			if n := &c.p.Nodes[i]; !c.up(n.Name) {

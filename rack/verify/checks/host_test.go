@@ -113,7 +113,7 @@ func TestEachFaultOfAHostIsFound(t *testing.T) {
 		name   string
 		host   func(*testing.T) *planCase
 		change func(c *planCase)
-		want   []string // substrings of "status id | subject | have"
+		want   []string // parts of "status id | subject | have"
 	}{
 		{"a CPU is offline", epyc, func(c *planCase) {
 			c.h.CPUs.Online = c.h.CPUs.Online.Difference(topology.CPUs(40, 41))
@@ -309,7 +309,7 @@ func TestEachFaultOfAHostIsFound(t *testing.T) {
 	}
 }
 
-// matches compares lines with their expected beginnings; several lines may share one.
+// matches compares beginnings of lines; several may share one.
 func matches(t *testing.T, got, want []string) {
 	t.Helper()
 	used := map[string]bool{}
@@ -339,7 +339,7 @@ func (c *planCase) nic(t *testing.T) *topology.PCIDevice {
 	return deviceOf(t, c.p, c.h, c.p.Nodes[0].Cards[i].ID)
 }
 
-// Either kind of isolation suffices, and the finding names it.
+// Either kind suffices, and the finding names it.
 func TestIsolationByControlGroups(t *testing.T) {
 	unprepared := func(t *testing.T) (*planCase, topology.CPUSet, topology.CPUSet) {
 		c := epyc(t)
@@ -424,7 +424,7 @@ func TestThreadsOfTheLabAreNotForeign(t *testing.T) {
 		facts.Thread{PID: 5004, TID: 5004, Name: "kvm-nx-lpage-recovery-5000", Kernel: true, Allowed: lab,
 			LastCPU: lab.Min()},
 		facts.Thread{PID: 5005, TID: 5005, Name: "kvm-pit/5000", Kernel: true, Allowed: lab, LastCPU: lab.Min()},
-		// not the kernel's, in spite of its name
+		// not the kernel's
 		facts.Thread{PID: 5003, TID: 5003, Name: "vhost-5000", Allowed: lab, LastCPU: lab.Min()})
 	c.own = []int{5000}
 	matches(t, notOK(c.host()), []string{"failed foreign-threads | host | 1 foreign thread: 5003 vhost-5000"})
@@ -440,7 +440,7 @@ func TestThreadsOfAnInterruptOrANUMANodeAreNotForeign(t *testing.T) {
 			LastCPU: lab.Min()})
 	}
 	matches(t, notOK(c.host()), nil)
-	for _, name := range []string{"kswapd1", "irq/25-pciehp"} { // programs with names of kernel threads
+	for _, name := range []string{"kswapd1", "irq/25-pciehp"} { // programs
 		c.run.Threads = append(c.run.Threads, facts.Thread{PID: 141, TID: 141, Name: name, Allowed: lab,
 			LastCPU: lab.Min()})
 	}
@@ -472,7 +472,6 @@ func TestAHostilePlanIsJudgedAndDoesNotPanic(t *testing.T) {
 		map[string]*facts.Node{"vm00": {}}))
 }
 
-// The running machine can be checked as a host, with any result.
 func TestThisMachineCanBeJudged(t *testing.T) {
 	run, err := inspect.ReadRunning(t.Context(), os.DirFS("/"))
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 )
 
-// noMAC is the MAC of devices without an address, such as tunnels.
+// noMAC is of devices such as tunnels.
 const noMAC = "00:00:00:00:00:00"
 
-// identity checks that nodes do not share values that must differ: nodes are copies of one template until they are
-// configured. Devices of one node may share values, as a VLAN shares its parent's MAC. claims are those of ClaimReader.
+// identity checks values that must differ: nodes are copies of one template until they are configured. Devices of one
+// node may share values, as a VLAN shares its parent's MAC. claims are those of ClaimReader.
 func identity(l *lab.Lab, nodes []*facts.Node, claims []string) finding.Finding {
 	type seen struct{ what, value string }
 	owner := make(map[seen]string) // first node with the value
@@ -56,7 +56,6 @@ func identity(l *lab.Lab, nodes []*facts.Node, claims []string) finding.Finding 
 			}
 		}
 	}
-	// Several devices of the same two nodes may share a value, which is reported once.
 	shared = lists.Distinct(shared)
 	f := finding.Finding{ID: IDIdentity, Subject: "lab " + l.Name, Title: "nothing shared between nodes",
 		Status: finding.OK, Have: fmt.Sprintf("%d nodes, nothing shared", known), Want: "host names, machine-ids, " +
@@ -71,7 +70,7 @@ func identity(l *lab.Lab, nodes []*facts.Node, claims []string) finding.Finding 
 		f.Status, f.Have = finding.Failed, strings.Join(shared, "; ")
 		f.Fix = fmt.Sprintf("rackless down %s, then up: nodes are told who they are when they start", l.Name)
 	case known < len(nodes):
-		// A node that did not answer may share values with others.
+		// A silent node may share values with others.
 		f.Status, f.Have = finding.Unknown, fmt.Sprintf("%d of %d nodes answer, nothing shared between them", known,
 			len(nodes))
 		f.Fix = "rackless ls shows which node does not run; rackless up LAB.yaml starts it again"
@@ -79,13 +78,13 @@ func identity(l *lab.Lab, nodes []*facts.Node, claims []string) finding.Finding 
 	return f
 }
 
-// A ClaimReader is a Reader of a lab with a switch and adapters that know the address of each NIC.
+// A ClaimReader reads a lab with a switch and adapters that know the address of each NIC.
 type ClaimReader interface {
-	// Claims describes the nodes that have claimed the address of another node's NIC.
+	// Claims describes nodes that claimed another node's address.
 	Claims(ctx context.Context) ([]string, error)
 }
 
-// claims returns the claims that are known. If they cannot be read, other checks say why.
+// claims may be unreadable; other checks say why.
 func claims(ctx context.Context, r Reader) []string {
 	if from, ok := r.(ClaimReader); ok {
 		all, _ := from.Claims(ctx)

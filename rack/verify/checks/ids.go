@@ -1,8 +1,8 @@
 package checks
 
-// The names of checks in the catalogue of package finding are stable, because scripts depend on them.
+// Names of checks are stable, because scripts depend on them.
 
-// Identifiers of checks of a host against its plan.
+// IDHostCPUs and the others are checks of a host.
 const (
 	IDHostCPUs      = "host-cpus"
 	IDIsolated      = "isolated"
@@ -26,7 +26,7 @@ const (
 	IDJournal       = "prepare-journal"
 )
 
-// Identifiers of checks of virtual machines against their plan.
+// IDDomain and the others are checks of virtual machines.
 const (
 	IDDomain           = "domain-running"
 	IDVCPUAffinity     = "vcpu-affinity"
@@ -40,33 +40,33 @@ const (
 
 // Identifiers of checks of nodes.
 const (
-	IDSwitchLinks = "switch-links" // the links of the switch are as they were set
+	IDSwitchLinks = "switch-links" // as they were set
 
-	IDLink     = "link"            // the network device is up and has a carrier
+	IDLink     = "link"            // up, with a carrier
 	IDMTU      = "link-mtu"        // its MTU is the lab's
-	IDAddress  = "address"         // it has the lab's MAC address; the IP address shows in IDGID
-	IDPort     = "rdma-port"       // the RDMA port is active on Ethernet
-	IDIBMTU    = "rdma-active-mtu" // the RDMA MTU is the largest that the lab's MTU carries
-	IDGID      = "rdma-gid"        // a RoCE v2 GID stands for the IPv4 address
-	IDReach    = "reach"           // a peer answers at the full MTU, unfragmented
-	IDTraffic  = "rdma-traffic"    // RDMA messages get through, and the device's counters show them
+	IDAddress  = "address"         // the lab's MAC; IP addresses show in IDGID
+	IDPort     = "rdma-port"       // active on Ethernet
+	IDIBMTU    = "rdma-active-mtu" // the largest that the lab's MTU carries
+	IDGID      = "rdma-gid"        // RoCE v2, for the IPv4 address
+	IDReach    = "reach"           // at the full MTU, unfragmented
+	IDTraffic  = "rdma-traffic"    // messages get through, and the device's counters show them
 	IDIdentity = "identity"        // no two nodes share a name, an address or a random state
 
-	IDAdapter         = "adapter"          // the node has its emulated adapters
+	IDAdapter         = "adapter"
 	IDAdapterBus      = "adapter-bus"      // adapters answer on PCIe
 	IDAdapterFirmware = "adapter-firmware" // firmware runs
 	IDAdapterCommands = "adapter-commands" // firmware answers commands
 	IDAdapterCable    = "adapter-cable"    // cables are plugged in
 	IDAdapterLink     = "adapter-link"     // links are up
 	IDAdapterFlaps    = "adapter-flaps"    // links stay up
-	IDAdapterFiles    = "adapter-files"    // files that a node sends from its page cache arrive unchanged
+	IDAdapterFiles    = "adapter-files"    // sent from the page cache, unchanged
 
-	IDGPU       = "gpu"        // the node has its emulated GPUs
+	IDGPU       = "gpu"
 	IDGPUBus    = "gpu-bus"    // GPUs answer on PCIe
 	IDGPUDriver = "gpu-driver" // virtio_gpu drives them
-	IDGPUMemory = "gpu-memory" // their memory has its size and place
-	IDGPUPath   = "gpu-path"   // the PCI path to the NIC is the lab's
-	IDGPUBytes  = "gpu-bytes"  // RDMA of another node reaches their memory
+	IDGPUMemory = "gpu-memory" // size and place
+	IDGPUPath   = "gpu-path"   // to the NIC, as in the lab
+	IDGPUBytes  = "gpu-bytes"  // RDMA of another node reaches the memory
 
 	IDGuestCPUs     = "guest-cpus"
 	IDGuestSiblings = "guest-siblings"
@@ -76,8 +76,8 @@ const (
 	IDGuestLink     = "guest-link"
 	IDGPUDirect     = "gpudirect"
 
-	IDSetup      = "setup"         // the check of a step of setup succeeds
+	IDSetup      = "setup"         // a step's check succeeds
 	IDSlurmNodes = "slurm-nodes"   // Slurm can use its nodes
-	IDSlurmJob   = "slurm-job"     // a job runs on all of them
-	IDMPI        = "mpi-transport" // MPI has a library that works with soft RoCE
+	IDSlurmJob   = "slurm-job"     // runs on all nodes
+	IDMPI        = "mpi-transport" // a library that works with soft RoCE
 )

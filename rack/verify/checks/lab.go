@@ -15,31 +15,31 @@ import (
 
 // A Reader reads the live lab.
 type Reader interface {
-	// Facts returns the current facts of a node, from its kernel.
+	// Facts are current, from a node's kernel.
 	Facts(ctx context.Context, node string) (*facts.Node, error)
 	bench.Executor
 }
 
-// atOnce limits how many nodes are read at the same time: under emulation more of them only wait for each other.
+// atOnce is low: under emulation more nodes only wait for each other.
 const atOnce = 4
 
-// Lab checks the facts of a RoCE lab and returns the findings in the order of the nodes. only selects the checks; nil
-// means all. An error means that checking was interrupted; a node that does not answer is a finding.
+// Lab returns findings in the order of the nodes. only selects checks; nil means all. An error means that checking was
+// interrupted; a node that does not answer is a finding.
 func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func(what string)) ([]finding.Finding,
 	error) {
 	wanted := func(ids ...string) bool {
 		return len(only) == 0 || slices.ContainsFunc(ids, func(id string) bool { return slices.Contains(only, id) })
 	}
 	nodes := make([]*facts.Node, len(l.Nodes))
-	// Adapters come first: other reads of a node would wait for an adapter that does not answer.
+	// First: other reads of a node would wait for an adapter that does not answer.
 	ids := lists.Map(adapterChecks, func(c adapterCheck) string { return c.id })
 	out := adapters(ctx, l, r, wanted(ids...))
 	known, lost := slices.Clone(out), lostAdapters(out)
 	if wanted(IDLink, IDMTU, IDAddress, IDPort, IDIBMTU, IDGID, IDIdentity, IDTraffic) {
-		// One list per node, so that findings are in the order of the lab and not of the answers.
+		// In the order of the lab, not of the answers.
 		perNode := make([][]finding.Finding, len(l.Nodes))
 		progress("read the nodes")
-		// The active IB MTU costs a process on the node, so it is read only for these checks.
+		// The active IB MTU costs a process on the node.
 		withIBMTU := wanted(IDIBMTU, IDTraffic)
 		parallel(len(l.Nodes), func(i int) {
 			if f, is := lost[l.Nodes[i].Name]; is {
@@ -58,7 +58,7 @@ func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func
 		progress("reach every peer at full MTU")
 		out = append(out, Reach(ctx, l, r)...)
 	}
-	// After the checks of the nodes, because their findings show which messages cannot get through.
+	// Earlier findings show which messages cannot get through.
 	if wanted(IDTraffic) && ctx.Err() == nil {
 		progress("send RDMA messages around the ring")
 		out = append(out, traffic(ctx, l, nodes, out, r)...)
@@ -87,8 +87,7 @@ func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	// A node that does not answer has one finding, of IDLink, for all. It must not be lost if other checks were
-	// selected.
+	// A silent node has one finding, of IDLink, for all.
 	return coded(slices.DeleteFunc(out, func(f finding.Finding) bool { return !wanted(f.ID) && !f.Silent })), nil
 }
 
@@ -96,7 +95,7 @@ func addrsOf(n lab.Node) []netip.Addr {
 	return lists.Map(n.NICs, func(nic lab.NIC) netip.Addr { return nic.Addr.Addr() })
 }
 
-// parallel calls f for 0..n-1, a few at once, and returns when all have returned.
+// parallel calls f for 0..n-1, a few at once.
 func parallel(n int, f func(i int)) {
 	var wg sync.WaitGroup
 	tokens := make(chan struct{}, atOnce)
@@ -132,8 +131,7 @@ func notRead(node string, why finding.Finding) finding.Finding {
 	return f
 }
 
-// adapters makes the checks of emulated adapters, and of host cards in nodes. If read is set, it also reads the
-// adapters' state in the nodes' kernels.
+// adapters also checks host cards. If read is set, it reads the adapters' state in the nodes' kernels.
 func adapters(ctx context.Context, l *lab.Lab, r Reader, read bool) []finding.Finding {
 	var all []Adapter
 	if from, ok := r.(AdapterReader); ok {

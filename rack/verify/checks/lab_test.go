@@ -62,7 +62,6 @@ func TestAHealthyLabHasAFindingForEveryCheckInTheLabsOrder(t *testing.T) {
 const addRXE0 = `in the node: rdma link add rxe0 type rxe netdev eth0 ` +
 	`(modprobe crc32_generic if it says "No such file or directory")`
 
-// Each fault is made on vm01 of two nodes. The findings that it causes are listed completely.
 func TestFaultsOfANode(t *testing.T) {
 	const again = "rackless ls shows whether the node runs"
 	noTraffic := func(why, fix string) string {
@@ -399,7 +398,7 @@ func TestOnlyMakesTheChecksThatAreNamed(t *testing.T) {
 				t.Errorf("ran %q, want %q", runs, tt.runs)
 			}
 
-			// A missing device fails all of its checks: nothing to check is not "ok".
+			// Nothing to check is not "ok".
 			f = newFakeLab(t, testLab(t, 2, 1))
 			f.nodes["vm01"].facts.NICs = nil
 			bad := faults(checkLab(t, f, tt.only...))

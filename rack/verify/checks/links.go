@@ -6,21 +6,20 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 )
 
-// A SwitchLink is a link from the switch of a lab to a port, with its differences from the requested link.
+// A SwitchLink is a link to a port, with its differences from the requested one.
 type SwitchLink struct {
 	Port       string
-	Have, Want string // settings that differ, such as "loss 3%" and "loss 0"; equal without differences
+	Have, Want string // differing settings, such as "loss 3%" and "loss 0"
 	Fix        string
 }
 
-// A LinkReader is a Reader of a lab with requested links of its switch.
+// A LinkReader reads a lab with requested links.
 type LinkReader interface {
-	// SwitchLinks returns the links of all ports, or nil if no links were requested.
+	// SwitchLinks returns the links of all ports, or nil if none were requested.
 	SwitchLinks(ctx context.Context) ([]SwitchLink, error)
 }
 
-// switchLinks checks that the links of the switch are as they were set: a restarted switch has forgotten them, and a
-// program may leave its test settings behind.
+// switchLinks finds a restarted switch, which has forgotten its links, and test settings that a program left behind.
 func switchLinks(ctx context.Context, r Reader) []finding.Finding {
 	from, ok := r.(LinkReader)
 	if !ok {

@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 )
 
-// mpiScript prints the versions of MPI's transports, UCX and libfabric, and the device's largest queue.
+// mpiScript prints versions of UCX and libfabric, and the device's largest queue.
 const mpiScript = `ucx_info -v | head -n 1; command -v fi_info; ibv_devinfo -v | grep -m 1 max_cqe:`
 
 var (
@@ -21,9 +21,8 @@ var (
 	maxCQE     = regexp.MustCompile(`(?m)max_cqe:\s+([0-9]+)`)
 )
 
-// mpiTransport checks that a node with soft RoCE has an MPI transport that works with it. UCX before 1.20 gives up in
-// its wire-up over datagrams; libfabric's queue, of 128 entries for each of 256 (or FI_UNIVERSE_SIZE) peers, has one
-// entry more than soft RoCE allows.
+// mpiTransport is about soft RoCE. UCX before 1.20 gives up in its wire-up over datagrams; libfabric's queue, of 128
+// entries for each of 256 (or FI_UNIVERSE_SIZE) peers, has one entry more than soft RoCE allows.
 func mpiTransport(ctx context.Context, n lab.Node, r Reader) []finding.Finding {
 	if n.ConnectX() || !slices.Contains(strings.Split(n.Image, "+"), "mpi") {
 		return nil

@@ -18,7 +18,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// nodeFindings makes the checks within one node. It returns nil facts for a node that does not answer.
+// nodeFindings returns nil facts for a silent node.
 func nodeFindings(ctx context.Context, l *lab.Lab, n lab.Node, r Reader, withIBMTU bool) (*facts.Node,
 	[]finding.Finding) {
 	f, err := settledFacts(ctx, n, r)
@@ -27,7 +27,7 @@ func nodeFindings(ctx context.Context, l *lab.Lab, n lab.Node, r Reader, withIBM
 			"rackless ls shows whether it runs; rackless up LAB.yaml starts it again")}
 	}
 	var out []finding.Finding
-	// One line of findings per NIC, in order of dependency: link, RDMA port, MTU, GID.
+	// In order of dependency: link, RDMA port, MTU, GID.
 	for i, nic := range n.NICs {
 		dev := rdmaDeviceOf(f, n, i)
 		dev.asked(ctx, n, r)
@@ -45,19 +45,18 @@ func nodeFindings(ctx context.Context, l *lab.Lab, n lab.Node, r Reader, withIBM
 	return f, out
 }
 
-// settleLimit is the longest time that operstate may lag behind the carrier: the kernel (net/core/link_watch.c)
-// updates it at most once a second.
+// settleLimit is for operstate to follow the carrier: the kernel (net/core/link_watch.c) updates it at most once a
+// second.
 const (
 	settleLimit = 2 * time.Second
 	settlePause = 200 * time.Millisecond
 )
 
-// settledFacts reads a node, and repeats that while the operstate of a link lags behind its carrier, as right after a
-// start.
+// settledFacts repeats reading while a link's operstate lags behind its carrier, as right after a start.
 func settledFacts(ctx context.Context, n lab.Node, r Reader) (*facts.Node, error) {
 	for deadline := time.Now().Add(settleLimit); ; {
 		f, err := r.Facts(ctx, n.Name)
-		// A carrier with a state other than "up" has not been processed by the kernel yet.
+		// The kernel has not processed the carrier yet.
 		lagging := err == nil && slices.ContainsFunc(n.NICs, func(nic lab.NIC) bool {
 			d := f.Netdev(nic.Name)
 			return d != nil && d.Carrier != nil && *d.Carrier && d.State != "up"
@@ -70,19 +69,18 @@ func settledFacts(ctx context.Context, n lab.Node, r Reader) (*facts.Node, error
 
 type rdmaDevice struct {
 	name string
-	port *topology.RDMAPort // first port; nil if the device is missing
-	card bool               // the NIC is a card with a driver, not a device for soft RoCE
-	soft string             // soft RoCE device of an emulated ConnectX, in place of its driver's
-	why  string             // why an emulated ConnectX has no RDMA device, according to its node
-	load string             // command that loads the driver there
+	port *topology.RDMAPort // the first; nil without a device
+	card bool               // with a driver, not soft RoCE
+	soft string             // of an emulated ConnectX, in place of its driver's
+	why  string             // why a ConnectX has no RDMA device, from its node
+	load string             // loads the driver there
 }
 
-// software reports whether the device of a node's first NIC is made by software, which takes time on a busy machine.
+// software is true if software makes the device, which takes time on a busy machine.
 func (d *rdmaDevice) software(n lab.Node) bool { return !d.card || n.ConnectX() }
 
-// rdmaDeviceOf finds the RDMA device of a node's NIC, by its network device or its GIDs, except for a soft device of
-// an emulated ConnectX. A missing device gets the name of the soft RoCE device that nodes make for each NIC without
-// RDMA, in order.
+// rdmaDeviceOf finds a device by its network device or its GIDs, except for a soft one of an emulated ConnectX. A
+// missing device gets the name of the soft RoCE device that nodes make for each NIC without RDMA, in order.
 func rdmaDeviceOf(f *facts.Node, n lab.Node, index int) rdmaDevice {
 	nic := n.NICs[index]
 	dev := rdmaDevice{name: "rxe" + strconv.Itoa(index), card: n.ConnectX()}
@@ -97,8 +95,7 @@ func rdmaDeviceOf(f *facts.Node, n lab.Node, index int) rdmaDevice {
 	}
 	for on, d := range f.RDMADevices() {
 		port := d.Port(1)
-		// GIDs name their network device. Without GIDs, as on a link that never was up, the common PCI function
-		// identifies the device.
+		// Without GIDs, as on a link that never was up, the common PCI function identifies the device.
 		named := slices.ContainsFunc(port.GIDs, func(g topology.GID) bool { return g.Netdev == nic.Name })
 		switch {
 		case !named && !on.Has(nic.Name):
@@ -112,12 +109,11 @@ func rdmaDeviceOf(f *facts.Node, n lab.Node, index int) rdmaDevice {
 	return dev
 }
 
-// driverScript prints the kernel's reasons why the driver of a ConnectX made no RDMA device.
+// driverScript prints why a ConnectX's driver made no RDMA device.
 const driverScript = `[ -d /sys/module/mlx5_ib ] || echo "module mlx5_ib is not loaded"
 dmesg | grep -F mlx5_ib | tail -n 1`
 
-// asked sets the reason why an emulated ConnectX has no RDMA device, from its node. The drivers of a small node are
-// compressed, without an index for modprobe.
+// asked sets the reason from the node. A small node's drivers are compressed, without an index for modprobe.
 func (d *rdmaDevice) asked(ctx context.Context, n lab.Node, r bench.Executor) {
 	if d.port != nil || !n.ConnectX() {
 		return
@@ -146,13 +142,11 @@ func (d *rdmaDevice) absent() string {
 	return text
 }
 
-// driverPatience is the time for a configured node to make the RDMA devices of its adapters: a full node loads their
-// driver while its other services start.
+// driverPatience is for a full node that loads the adapters' driver while its other services start.
 const driverPatience = 10 * time.Second
 
-// AdapterRDMA waits until each emulated ConnectX of a node has its driver's RDMA device, and returns the node's
-// facts; have are the facts so far. It fails if a device is missing, because the node then uses a soft RoCE device
-// instead.
+// AdapterRDMA waits for the RDMA devices of a node's adapters, and returns the node's facts; have are the facts so far.
+// If a device is missing, the node would use a soft RoCE device instead.
 func AdapterRDMA(ctx context.Context, n lab.Node, have *facts.Node, r Reader) (*facts.Node, error) {
 	for until := time.Now().Add(driverPatience); n.ConnectX(); {
 		i := 0
@@ -178,8 +172,7 @@ func AdapterRDMA(ctx context.Context, n lab.Node, have *facts.Node, r Reader) (*
 	return have, nil
 }
 
-// linkFindings checks one network device. If it is missing, all of its checks fail, because any may be selected
-// alone.
+// linkFindings fails all checks of a missing device, because any may be selected alone.
 func linkFindings(l *lab.Lab, node string, nic lab.NIC, f *facts.Node) []finding.Finding {
 	const (
 		wantState = "operstate up, carrier 1"
@@ -200,10 +193,10 @@ func linkFindings(l *lab.Lab, node string, nic lab.NIC, f *facts.Node) []finding
 			mtu = strconv.Itoa(*d.MTU)
 		}
 		switch {
-		case d.Carrier == nil: // unreadable for a device that is down
+		case d.Carrier == nil: // the device is down
 		case *d.Carrier:
 			state += ", carrier 1"
-		default: // up, but nothing at the other end
+		default: // nothing at the other end
 			state += ", carrier 0"
 			fixState = fmt.Sprintf("rackless link show %s shows the port: rackless link set %[1]s --up opens one that "+
 				"is set down, and rackless up LAB.yaml starts a dead switch again", l.Name)
@@ -218,8 +211,8 @@ func linkFindings(l *lab.Lab, node string, nic lab.NIC, f *facts.Node) []finding
 
 func inNode(format string, args ...any) string { return "in the node: " + fmt.Sprintf(format, args...) }
 
-// add returns the fix for a missing RDMA device. The kernel's error about a checksum module that it cannot load reads
-// as if the network device were missing.
+// add returns the fix for a missing device. The kernel's error about a checksum module that it cannot load reads as if
+// the network device were missing.
 func (d *rdmaDevice) add(nic lab.NIC) string {
 	switch {
 	case d.soft != "":
@@ -234,7 +227,7 @@ func (d *rdmaDevice) add(nic lab.NIC) string {
 		"directory\")", d.name, nic.Name)
 }
 
-// portFinding requires Ethernet: an InfiniBand port carries no RoCE in any state.
+// portFinding requires Ethernet: an InfiniBand port carries no RoCE.
 func portFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
 	const want = "ACTIVE on Ethernet"
 	subject := node + " " + d.name
@@ -245,9 +238,8 @@ func portFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
 		"/sys/class/infiniband/"+d.name+"/ports/1/state, link_layer", inNode("ip link set %s up", nic.Name))
 }
 
-// ibMTUFinding compares the MTU of the RDMA device. The kernel takes the largest of 256, 512, 1024, 2048 and 4096
-// that fits into the link's MTU with headers; two ends with different MTUs drop packets that are too long for one of
-// them.
+// ibMTUFinding compares the RDMA device's MTU: the largest of 256, 512, 1024, 2048 and 4096 that fits into the link's
+// with headers. Two ends with different MTUs drop packets that are too long for one of them.
 func ibMTUFinding(ctx context.Context, l *lab.Lab, node string, nic lab.NIC, d rdmaDevice, r Reader) finding.Finding {
 	const title = "active IB MTU"
 	subject := node + " " + d.name
@@ -268,12 +260,12 @@ func ibMTUFinding(ctx context.Context, l *lab.Lab, node string, nic lab.NIC, d r
 		}
 		return unread(IDIBMTU, subject, title, command, why, inNode("%s; dmesg", command))
 	}
-	// The kernel derives it from the link's MTU at once, so the fault is in the link.
+	// The kernel derives it from the link's MTU, so the fault is in the link.
 	return judge(IDIBMTU, subject, title, mtu, strconv.Itoa(l.Fabric.RDMAPayload()), command+": active_mtu",
 		inNode("ip link set %s mtu %d", nic.Name, l.Fabric.MTU))
 }
 
-// activeMTU extracts "4096" from ibv_devinfo's "active_mtu: 4096 (5)".
+// activeMTU extracts "4096" from "active_mtu: 4096 (5)".
 func activeMTU(devinfo string) (string, bool) {
 	for line := range strings.Lines(devinfo) {
 		if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && k == "active_mtu" {
@@ -285,8 +277,7 @@ func activeMTU(devinfo string) (string, bool) {
 	return "", false
 }
 
-// gidFinding looks for the RoCE v2 GID of the NIC's address. It distinguishes an address with a GID of another type
-// from one without a GID, because the remedies differ.
+// gidFinding distinguishes an address with a GID of another type from one without, because the remedies differ.
 func gidFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
 	addr := nic.Addr.Addr()
 	f := finding.Finding{ID: IDGID, Subject: node + " " + d.name, Title: "RoCE v2 GID of " + addr.String(),
@@ -300,14 +291,14 @@ func gidFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
 			return fmt.Sprintf("%d: %s %s %s", g.Index, gidText(&g), g.Type, g.Netdev)
 		})
 	f.Evidence = fmt.Sprintf("/sys/class/infiniband/%s/ports/1/gids, gid_attrs (%s)", d.name, strings.Join(table, "; "))
-	// Any index is right: rackless's tools look it up, and do not assume a fixed one.
+	// Any index is right: rackless's tools look it up.
 	if i, ok := d.port.RoCEv2Index(addr); ok {
 		f.Have = fmt.Sprintf("index %d", i)
 		return f
 	}
 	f.Status, f.Have, f.Fix = finding.Failed, "none", inNode("ip addr add %s dev %s", nic.Addr, nic.Name)
 	if kind, ok := otherType(d.port, addr); ok {
-		// The address exists, so adding it again is refused, but a new RDMA device reads it again.
+		// A new RDMA device reads the existing address again.
 		f.Have, f.Fix = "only "+kind, inNode("rdma link delete %s, then rdma link add %s type rxe netdev %s", d.name,
 			d.name, nic.Name)
 		if d.card {
@@ -327,7 +318,7 @@ func otherType(port *topology.RDMAPort, addr netip.Addr) (string, bool) {
 	return "", false
 }
 
-// gidText formats a GID like netip, an IPv4 address as "::ffff:10.0.0.1". The kernel writes all zeros.
+// gidText formats IPv4 as "::ffff:10.0.0.1". The kernel writes all zeros.
 func gidText(g *topology.GID) string {
 	a, _ := netip.ParseAddr(g.GID)
 	return a.String()

@@ -20,7 +20,7 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// fataler is the common interface of tests and properties.
+// fataler is a test or a property.
 type fataler interface {
 	Helper()
 	Fatal(...any)
@@ -28,7 +28,7 @@ type fataler interface {
 
 var hostJSON sync.Map
 
-// exampleHost reads a host of examples/hosts. The result may be modified.
+// exampleHost is of examples/hosts, and may be modified.
 func exampleHost(t fataler, name string) *topology.Host {
 	t.Helper()
 	data, ok := hostJSON.Load(name)
@@ -67,7 +67,7 @@ func planned(t fataler, h *topology.Host, file string, text []byte) (p *plan.Pla
 		Stopped: r.Stopped}), true
 }
 
-// prepare changes a host to match a plan, like the scripts of package render and a reboot.
+// prepare is like the scripts of package render and a reboot.
 func prepare(t fataler, p *plan.Plan, h *topology.Host) {
 	t.Helper()
 	line := ""
@@ -78,7 +78,7 @@ func prepare(t fataler, p *plan.Plan, h *topology.Host) {
 	h.Kernel.Cmdline = &line
 	given := given(p, h)
 	h.CPUs.Isolated = &given
-	// The kernel keeps the tick on the boot CPU.
+	// The boot CPU keeps the tick.
 	h.CPUs.NoHzFull = new(given.Difference(topology.CPUs(0)))
 	for i := range h.Cores {
 		if h.Cores[i].Governor != "" {
@@ -105,7 +105,7 @@ func prepare(t fataler, p *plan.Plan, h *topology.Host) {
 		for _, id := range p.Nodes[i].Devices {
 			d := deviceOf(t, p, h, id)
 			d.Driver, d.DriverKnown = "vfio-pci", true
-			if d.Link != nil { // one of the examples has a degraded link
+			if d.Link != nil { // one example has a degraded link
 				trained := best(d.Link)
 				d.Link.SpeedGTs, d.Link.Width = trained.SpeedGTs, trained.Width
 			}
@@ -128,7 +128,7 @@ func given(p *plan.Plan, h *topology.Host) topology.CPUSet {
 	return all
 }
 
-// makeVFs gives a physical function its virtual ones, each in its own group, and a link.
+// makeVFs puts each in its own group, with a link.
 func makeVFs(t fataler, h *topology.Host, want plan.PFCount) {
 	t.Helper()
 	a, err := topology.ParsePCIAddr(want.PF)
@@ -142,7 +142,7 @@ func makeVFs(t fataler, h *topology.Host, want plan.PFCount) {
 	pf.SRIOV.Enabled, pf.SRIOV.VFs = new(want.Count), nil
 	node, vendor := pf.NUMANode, pf.Vendor
 	for i := range want.Count {
-		// Real ones follow the offset of the PF, but any address will do here.
+		// Any address will do.
 		at := topology.PCIAddr{Domain: a.Domain, Bus: a.Bus, Device: uint8(10 + i/8 + 8*int(a.Function)),
 			Function: uint8(i % 8)}
 		pf.SRIOV.VFs = append(pf.SRIOV.VFs, topology.VF{Index: i, Address: &at})
@@ -182,7 +182,7 @@ func deviceOf(t fataler, p *plan.Plan, h *topology.Host, id string) *topology.PC
 	return d
 }
 
-// quiet returns the activity of a host that leaves the CPUs of lab nodes alone.
+// quiet leaves the CPUs of lab nodes alone.
 func quiet(p *plan.Plan, h *topology.Host) *facts.Running {
 	keep := h.CPUs.Online.Difference(given(p, h))
 	busy := topology.CPUs(given(p, h).Min())
@@ -190,7 +190,7 @@ func quiet(p *plan.Plan, h *topology.Host) *facts.Running {
 		Threads: []facts.Thread{
 			{PID: 1, TID: 1, Name: "systemd", Allowed: keep, LastCPU: keep.Min()},
 			{PID: 17, TID: 17, Name: "ksoftirqd/2", Kernel: true, Fixed: true, Allowed: busy, LastCPU: busy.Min()},
-			// It may run anywhere but is elsewhere, because load is not balanced onto isolated CPUs.
+			// Load is not balanced onto isolated CPUs.
 			{PID: 60, TID: 60, Name: "khugepaged", Kernel: true, Allowed: h.CPUs.Online, LastCPU: keep.Min()},
 			// It slept on a CPU that it may no longer use.
 			{PID: 900, TID: 901, Name: "dockerd", Allowed: keep, LastCPU: busy.Min()},
@@ -214,7 +214,7 @@ func quiet(p *plan.Plan, h *topology.Host) *facts.Running {
 	return run
 }
 
-// A planCase is a plan with its host, prepared and at rest.
+// A planCase has its host prepared and at rest.
 type planCase struct {
 	p   *plan.Plan
 	h   *topology.Host
@@ -222,7 +222,7 @@ type planCase struct {
 	own []int
 }
 
-// epyc has two lab nodes, each with a GPU and a NIC and memory of two NUMA nodes, on a machine of 32 cores.
+// epyc has two lab nodes, each with a GPU, a NIC and memory of two NUMA nodes, on 32 cores.
 func epyc(t *testing.T) *planCase { return newPlanCase(t, "epyc-7551p.ttar", "epyc-pair.yaml") }
 
 // r740 has eight lab nodes with one virtual function each.

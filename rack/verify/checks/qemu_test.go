@@ -21,8 +21,7 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// need returns the path of a program, and skips the test if it is not installed. Continuous integration has all
-// programs, so there it fails.
+// need fails in continuous integration, which has all programs.
 func need(t *testing.T, program, debian string) string {
 	t.Helper()
 	path, err := exec.LookPath(program)
@@ -36,14 +35,14 @@ func need(t *testing.T, program, debian string) string {
 	return ""
 }
 
-// A realQEMU is a started machine that has not run an instruction.
+// A realQEMU has not run an instruction.
 type realQEMU struct {
 	pid       int
 	vcpus     []int
 	iothreads []int
 }
 
-// startQEMU starts a machine of two virtual CPUs with preallocated memory on NUMA node 0.
+// startQEMU has two virtual CPUs, and preallocated memory on NUMA node 0.
 func startQEMU(t *testing.T, memory string) realQEMU {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "qmp")
@@ -67,7 +66,7 @@ func startQEMU(t *testing.T, memory string) realQEMU {
 		<-ended
 	})
 	var conn *qapi.Conn
-	for { // until the socket exists, which takes long on a busy machine
+	for { // until the socket exists
 		var err error
 		if conn, err = qapi.DialQMP(t.Context(), socket); err == nil {
 			break
@@ -112,7 +111,6 @@ func pin(t *testing.T, tid int, cpus ...int) {
 	}
 }
 
-// A real machine is checked against the facts of this kernel.
 func TestARealVirtualMachine(t *testing.T) {
 	var mine unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &mine); err != nil {
@@ -133,7 +131,7 @@ func TestARealVirtualMachine(t *testing.T) {
 	memory, page := "memory-backend-ram", uint64(0)
 	if free, err := os.ReadFile("/sys/devices/system/node/node0/hugepages/hugepages-2048kB/free_hugepages"); err ==
 		nil && len(strings.TrimSpace(string(free))) > 2 {
-		// With hundreds of free hugepages the test may use some; it does not reserve any.
+		// With hundreds of free hugepages the test may use some.
 		memory, page = "memory-backend-memfd,hugetlb=on,hugetlbsize=2M", huge
 	}
 	q := startQEMU(t, memory)

@@ -14,17 +14,16 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 )
 
-// ipv4Headers is the difference between MTU and ping payload: 20 bytes of IPv4 and 8 of ICMP.
+// ipv4Headers are 20 bytes of IPv4 and 8 of ICMP.
 const ipv4Headers = 28
 
-// reachTimeout is the timeout of a ping in milliseconds. On a busy emulated lab answers take long, but three lost
-// ones are no accident.
+// reachTimeout is in milliseconds. On a busy emulated lab answers take long, but three lost ones are no accident.
 const reachTimeout = 1000
 
-// PingPayload returns the payload in bytes of a ping that fills the lab's MTU.
+// PingPayload fills the lab's MTU, in bytes.
 func PingPayload(l *lab.Lab) int { return l.Fabric.MTU - ipv4Headers }
 
-// Peers returns the addresses of all other nodes, except but, that are on networks of the node's own NICs.
+// Peers returns the addresses of other nodes, except but, on networks of the node's own NICs.
 func Peers(l *lab.Lab, me lab.Node, but ...lab.Node) []netip.Addr {
 	var peers []netip.Addr
 	for _, n := range l.Nodes {
@@ -35,8 +34,7 @@ func Peers(l *lab.Lab, me lab.Node, but ...lab.Node) []netip.Addr {
 	return peers
 }
 
-// reachable returns the addresses of a peer that are on a network of the node. A peer may have more NICs than the
-// node, and labs do not route between networks.
+// reachable returns a peer's addresses on networks of the node: labs do not route between networks.
 func reachable(me, peer lab.Node) []netip.Addr {
 	if me.Name == peer.Name {
 		return nil
@@ -46,15 +44,14 @@ func reachable(me, peer lab.Node) []netip.Addr {
 	})
 }
 
-// Reach pings every node from every other at the full MTU without fragmentation, with one process and one finding per
-// node.
+// Reach pings every node from every other at the full MTU, unfragmented, with one process and one finding per node.
 func Reach(ctx context.Context, l *lab.Lab, r Reader) []finding.Finding {
 	out := make([]finding.Finding, len(l.Nodes))
 	parallel(len(l.Nodes), func(i int) { out[i] = ReachFrom(ctx, l, i, r) })
 	return out
 }
 
-// reachCommand is the command without the addresses. Its arguments:
+// reachCommand lacks the addresses. Its arguments:
 //
 //	-M    forbids fragments
 //	-r 3  three more tries for an address that does not answer: a first packet may meet an
@@ -69,7 +66,7 @@ func reachCommand(l *lab.Lab) []string {
 		strconv.Itoa(PingPayload(l))}
 }
 
-// ReachFrom is like Reach, for the one node with this index.
+// ReachFrom is Reach from one node.
 func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) finding.Finding {
 	me := l.Nodes[from]
 	peers := Peers(l, me)
@@ -77,7 +74,7 @@ func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) finding.Find
 	f := finding.Finding{ID: IDReach, Subject: me.Name,
 		Title: fmt.Sprintf("peers answer at MTU %d unfragmented", l.Fabric.MTU), Status: finding.OK,
 		Want: fmt.Sprintf("%d of %d", len(peers), len(peers))}
-	// A lab of one node has no peers, nor has a node without a NIC. That is not a fault.
+	// A lab of one node, or a node without a NIC, is no fault.
 	if len(peers) == 0 {
 		f.Have = "no peers"
 		return f
@@ -92,7 +89,7 @@ func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) finding.Find
 		f.Status, f.Have, f.Fix = finding.Unknown, err.Error(), "rackless ls shows whether the node runs"
 		return f
 	}
-	// fping prints one line per address, in the order of the answers.
+	// One line per address, in the order of the answers.
 	said := make(map[string]bool) // whether the address is alive
 	for line := range strings.Lines(string(res.Stdout)) {
 		if addr, what, ok := strings.Cut(strings.TrimSpace(line), " is "); ok {
@@ -103,7 +100,7 @@ func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) finding.Find
 	for _, n := range l.Nodes { // in the lab's order
 		for _, a := range reachable(me, n) {
 			alive, ok := said[a.String()]
-			if !ok { // wrong arguments have the same exit status as a silent peer
+			if !ok { // wrong arguments have the same exit status
 				f.Status, f.Have = finding.Unknown, fmt.Sprintf("fping says nothing of %s: exit status %d: %s", a,
 					res.ExitCode, bytes.TrimSpace(res.Stderr))
 				f.Fix = inNode("%s", f.Evidence)
@@ -122,7 +119,7 @@ func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) finding.Find
 	f.Have += ", silent: " + strings.Join(silent, ", ")
 	f.Fix = "see the findings of these nodes; if they have none, whether the switch holds their ports: " +
 		"rackless link show " + l.Name
-	// The node's own MTU is too small, so the fix is here and not at the peer.
+	// The node's own MTU is too small.
 	if nics := tooLong(me, string(res.Stderr)); len(nics) > 0 {
 		fixes := lists.Map(nics,
 			func(nic string) string { return fmt.Sprintf("ip link set %s mtu %d", nic, l.Fabric.MTU) })
@@ -132,8 +129,7 @@ func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) finding.Find
 	return f
 }
 
-// tooLong returns the NICs of a node that refused to send a packet, from fping's errors: "10.0.0.1: error while
-// sending ping: Message too long".
+// tooLong returns NICs that refused to send, from "10.0.0.1: error while sending ping: Message too long".
 func tooLong(n lab.Node, stderr string) []string {
 	var nics []string
 	for _, nic := range n.NICs {

@@ -106,7 +106,7 @@ func TestTheNICWhoseMTUIsTooSmallIsNamed(t *testing.T) {
 	}
 }
 
-// A peer's NICs on networks that the node lacks do not count, while its silent NICs do.
+// Silent NICs count; NICs on networks that the node lacks do not.
 func TestPeersAreTheAddressesOnTheNodesOwnNetworks(t *testing.T) {
 	l, err := lab.Parse("test.yaml",
 		[]byte("name: pair\nnodes:\n  one: {nics: 1}\n  none: {nics: 0}\n  two: {count: 2, nics: 2}\n"))
@@ -148,7 +148,6 @@ func TestPeersAreTheAddressesOnTheNodesOwnNetworks(t *testing.T) {
 	}
 }
 
-// With 20 bytes of IPv4 and 8 of ICMP, the packet fills the MTU.
 func TestPingPayload(t *testing.T) {
 	l := testLab(t, 2, 1)
 	for mtu, want := range map[int]int{1280: 1252, 1500: 1472, 4200: 4172, 9216: 9188} {

@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 )
 
-// steps runs the checks of a node's setup steps. A step without a check has no finding.
+// steps has no finding for a step without a check.
 func steps(ctx context.Context, n lab.Node, r Reader) (out []finding.Finding) {
 	for i, s := range n.Setup {
 		if s.Check == "" {
@@ -44,7 +44,7 @@ func said(outputs ...[]byte) string {
 	return ""
 }
 
-// slurm checks that the nodes with Slurm are ready, and, if all are idle, that a job runs on all.
+// slurm also requires that a job runs on all nodes, if they are idle.
 func slurm(ctx context.Context, l *lab.Lab, r Reader, job bool) []finding.Finding {
 	nodes := l.SlurmNodes()
 	at := l.Slurm.Controller
@@ -88,7 +88,7 @@ func slurm(ctx context.Context, l *lab.Lab, r Reader, job bool) []finding.Findin
 	return out
 }
 
-// jobSeconds limits a job, which does not wait: emulated nodes start it within two seconds.
+// jobSeconds limits a job: emulated nodes start it within two seconds.
 const jobSeconds = "120"
 
 func slurmJob(ctx context.Context, l *lab.Lab, r Reader, nodes, busy []string) finding.Finding {

@@ -11,7 +11,7 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 )
 
-// setUpLab is a lab with setup steps, and with Slurm on two of its three nodes.
+// setUpLab has Slurm on two of three nodes.
 func setUpLab(t *testing.T) *fakeLab {
 	t.Helper()
 	l, err := lab.Parse("test.yaml", []byte(`

@@ -16,7 +16,7 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 )
 
-// Names of the counters of packets sent and received: rxe's, in hw_counters, and the cards' per port.
+// rxe's, in hw_counters, and the cards' per port.
 const (
 	counterSent      = "sent_pkts"
 	counterReceived  = "rcvd_pkts"
@@ -26,20 +26,20 @@ const (
 
 const (
 	trafficMessages = 20               // of 4096 bytes, sent and returned
-	trafficPort     = 18700            // TCP port on which ibv_rc_pingpong exchanges its parameters
+	trafficPort     = 18700            // TCP port for ibv_rc_pingpong's parameters
 	trafficLimit    = 30 * time.Second // for one pair
 	connectPause    = 100 * time.Millisecond
-	// softTries is the number of tries if software answers messages. ibv_rc_pingpong gives up after seven timeouts of
-	// 67 ms, which a node short of CPU time may exceed.
+	// softTries is for software: ibv_rc_pingpong gives up after seven timeouts of 67 ms, which a node short of CPU time
+	// may exceed.
 	softTries = 3
 )
 
-// traffic sends RDMA messages from the first NIC of every node to that of the next, and from the last to the first,
-// and checks that both devices counted them. It skips pairs that known findings rule out, because the kernel tries
-// forever to send packets that its link refuses.
+// traffic sends RDMA messages from the first NIC of every node to that of the next, and checks that both devices
+// counted them. It skips pairs that known findings rule out, because the kernel tries forever to send packets that its
+// link refuses.
 func traffic(ctx context.Context, l *lab.Lab, nodes []*facts.Node, known []finding.Finding,
 	r Reader) []finding.Finding {
-	var members []int // the ring omits nodes without a NIC
+	var members []int // nodes with a NIC
 	for i := range l.Nodes {
 		if len(l.Nodes[i].NICs) > 0 {
 			members = append(members, i)
@@ -59,8 +59,8 @@ func traffic(ctx context.Context, l *lab.Lab, nodes []*facts.Node, known []findi
 	return out
 }
 
-// ringTurns divides the pairs (i, i+1 mod n) of a ring of n nodes, named by i, into turns in which no node is in two
-// pairs: the even pairs, the odd ones, and for odd n the last one alone.
+// ringTurns divides the pairs (i, i+1 mod n) of a ring, named by i, into turns in which no node is in two pairs: the
+// even pairs, the odd ones, and for odd n the last one alone.
 func ringTurns(n int) [][]int {
 	switch {
 	case n < 2:
@@ -91,8 +91,8 @@ func (t *trafficCheck) command(dev string, gid int) []string {
 		"-s", "4096", "-n", strconv.Itoa(trafficMessages), "-p", strconv.Itoa(trafficPort)}
 }
 
-// A packet to a wrong MAC reaches another RDMA device, which lacks the queue pair and drops it silently, while ping
-// is still answered from there.
+// A packet to a wrong MAC reaches another RDMA device, which drops it silently, while ping is still answered from
+// there.
 const fixCompare = "in both nodes ip neigh must show the other's MAC; compare GIDs and MTU: see " + IDGID + " and " +
 	IDIBMTU
 
@@ -106,7 +106,7 @@ func (t *trafficCheck) finding(ctx context.Context, client, server *facts.Node,
 		return f
 	}
 	sides := []rdmaDevice{firstDevice(client, t.client), firstDevice(server, t.server)}
-	// A known fault is repeated as the reason, with its own fix, instead of a second finding.
+	// A known fault is the reason, with its own fix.
 	for i, n := range []lab.Node{t.client, t.server} {
 		if why, bad := obstacle(known, n, sides[i].name); bad {
 			f.Evidence = why.Evidence
@@ -120,13 +120,13 @@ func (t *trafficCheck) finding(ctx context.Context, client, server *facts.Node,
 	f.Evidence = strings.Join(clientArgs, " ") + "; /sys/class/infiniband/" + sides[0].name + "/ports/1/hw_counters"
 
 	const fixUnread = "rackless ls shows whether the nodes run"
-	// Counters before and after, because an exchange over another device would succeed as well.
+	// An exchange over another device would succeed as well.
 	before, err := t.counters(ctx)
 	if err != nil {
 		return outcome(finding.Unknown, err.Error(), fixUnread)
 	}
 	late := fmt.Errorf("no end within %v", trafficLimit)
-	// RDMA has no time limit here: a queue pair with dropped packets retries until it is destroyed.
+	// A queue pair with dropped packets retries until it is destroyed.
 	limited, cancel := context.WithTimeoutCause(ctx, trafficLimit, late)
 	defer cancel()
 	res, err := t.exchange(limited, clientArgs, t.command(sides[1].name, serverGID))
@@ -158,8 +158,7 @@ func (t *trafficCheck) finding(ctx context.Context, client, server *facts.Node,
 		}
 		sent, received := after[i].sent-before[i].sent, after[i].received-before[i].received
 		moved = append(moved, fmt.Sprintf("%s sent %d, received %d packets", name, sent, received))
-		// Each message of 4096 bytes takes at least one packet and has an answer, so each side counts as many in both
-		// directions.
+		// Each message takes at least one packet and has an answer.
 		if sent < trafficMessages || received < trafficMessages {
 			f.Status = finding.Failed
 			f.Fix = "the messages went another way than through " + sides[i].name +
@@ -175,8 +174,8 @@ func (t *trafficCheck) finding(ctx context.Context, client, server *facts.Node,
 
 var errServerEnded = errors.New("the server ended")
 
-// exchange runs the two sides until both have ended, so the nodes are free for the next pair. It restarts the client
-// if the server did not listen yet.
+// exchange waits for both sides, so the nodes are free for the next pair. It restarts the client if the server did not
+// listen yet.
 func (t *trafficCheck) exchange(ctx context.Context, client, server []string) (res bench.Output, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan string, 1)
@@ -244,7 +243,7 @@ func (t *trafficCheck) counters(ctx context.Context) ([]packetCount, error) {
 			return nil, fmt.Errorf("%s has no %s", n.Name, d.name)
 		}
 		counters := f.Counters[d.name]
-		// Soft RoCE has its own counters in hw_counters, cards have counters of the port.
+		// Soft RoCE's are in hw_counters, cards' at the port.
 		sent, ok1 := counters.HW[counterSent]
 		received, ok2 := counters.HW[counterReceived]
 		if !ok1 || !ok2 {

@@ -17,7 +17,7 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 )
 
-// A node in two pairs at once would serve both on one TCP port, and its counters would include both.
+// Pairs would share a TCP port and counters.
 func TestNoNodeIsInTwoPairsOfATurnAndEveryPairHasOne(t *testing.T) {
 	for n := range 66 {
 		var all []int
@@ -52,7 +52,7 @@ func TestNoNodeIsInTwoPairsOfATurnAndEveryPairHasOne(t *testing.T) {
 	}
 }
 
-// Here the pairs run as in a lab, with all pairs of a turn at once. Each waits until the others had time to start.
+// All pairs of a turn run at once, as in a lab.
 func TestTheRingSendsFromEveryNodeToTheNextAndNeverTwoAtOnceOnANode(t *testing.T) {
 	for _, n := range []int{2, 3, 4, 5, 8, 9} {
 		t.Run(fmt.Sprintf("%d nodes", n), func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestTheRingSendsFromEveryNodeToTheNextAndNeverTwoAtOnceOnANode(t *testing.T
 					wantPairs = append(wantPairs, node.Name+" -> "+next)
 					me := f.nodes[node.Name]
 					me.client = func(ctx context.Context, server string) (bench.Output, error) {
-						time.Sleep(time.Second) // of the synctest bubble: until every other pair of this turn sleeps
+						time.Sleep(time.Second) // until every other pair of this turn sleeps
 						f.count(node.Name, 41)
 						f.count(server, 41)
 						return bench.Output{}, nil
@@ -243,7 +243,7 @@ func TestTraffic(t *testing.T) {
 	}
 }
 
-// An unreachable node is in two pairs. Both are skipped, and the others are tried.
+// An unreachable node is in two pairs. The others are tried.
 func TestPairsWithoutAChanceAreNotTried(t *testing.T) {
 	f := newFakeLab(t, testLab(t, 5, 1))
 	f.nodes["vm02"].facts.Netdev("eth0").MTU = new(1500)
