@@ -49,14 +49,12 @@ func newAdoptCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// adopted is the JSON output of adopt. See docs/json.md.
 type adopted struct {
 	*adopt.Verdict
 	State   libvirt.State `json:"state"`
 	Changed bool          `json:"changed"`
 }
 
-// adopt mends the description of one domain or, with --undo, restores it.
 func (a *app) adopt(ctx context.Context, o adoptOptions, name string) (err error) {
 	if _, err := os.Stat(name); err == nil {
 		if !o.dryRun || o.undo {
@@ -99,7 +97,7 @@ func (a *app) adopt(ctx context.Context, o adoptOptions, name string) (err error
 			return err
 		}
 	}
-	// An undo also runs without a difference, because it closes the journal.
+	// An undo also closes the journal.
 	if !o.dryRun && (out.Diff != "" || o.undo) {
 		if !o.yes {
 			if err := a.agree(ctx, "adopt", o.form, nil, fmt.Sprintf(question, name)); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/vm/libvirttest"
 )
 
-// tenantXML is the domain of another user. Its emulator runs on the CPU of its only virtual CPU.
+// tenantXML has its emulator on the CPU of its only virtual CPU.
 const tenantXML = `<domain type='qemu'>
   <name>tenant</name>
   <description>  two  spaces, an &amp; and a line
@@ -29,7 +29,6 @@ that stays</description>
 </domain>
 `
 
-// TestAdoptADomain mends a domain of a real libvirt and restores it byte for byte.
 func TestAdoptADomain(t *testing.T) {
 	for program, debian := range libvirttest.Programs {
 		if _, err := exec.LookPath(program); err != nil {
@@ -104,7 +103,7 @@ func TestAdoptADomain(t *testing.T) {
 		t.Errorf("journal %v, %v", files, err)
 	}
 
-	// Changes that others make in the meantime survive.
+	// Others' changes survive.
 	define(strings.Replace(after, "two  spaces", "three", 1))
 	rackless(1, "has been changed since it was adopted", "tenant", "--undo", "--yes")
 	pinned := regexp.MustCompile(`<emulatorpin cpuset='[^']*'`).ReplaceAllString(after, "<emulatorpin cpuset='1'")
@@ -128,11 +127,10 @@ func TestAdoptADomain(t *testing.T) {
 	if files, _ := filepath.Glob(filepath.Join(state, "adopted", "*")); len(files) > 0 {
 		t.Errorf("left over: %v", files)
 	}
-	virsh("undefine", "tenant") // the domain keeps running, and becomes transient
+	virsh("undefine", "tenant") // it keeps running, and becomes transient
 	rackless(1, "it is transient", append(mend, "--yes")...)
 	virsh("destroy", "tenant")
 
-	// adopt refuses a node of a lab.
 	define(strings.Replace(tenantXML, "<memory", fmt.Sprintf("<metadata><rackless:node xmlns:rackless='%s' lab='pair' "+
 		"name='vm00'/></metadata><memory", "https://github.com/rackless/rackless/libvirt/1"), 1))
 	rackless(1, "is node vm00 of lab pair", append(mend, "--yes")...)

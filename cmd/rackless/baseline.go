@@ -20,14 +20,13 @@ import (
 	"github.com/rackless/rackless/study/results"
 )
 
-// newBaselineCmd makes rackless bench baseline. A baseline is stored apart from the measurements, because users may
-// remove measurements and a CI job has only the file.
+// newBaselineCmd's baselines are stored apart from the measurements, because users may remove measurements and a CI job
+// has only the file.
 func newBaselineCmd(a *app) *cobra.Command {
 	return grouping("baseline", "Compare a measurement with an earlier one, with a tolerance, for example in CI",
 		newBaselineSaveCmd(a), newBaselineCheckCmd(a))
 }
 
-// storedResult reads the measurement that the arguments select, as in rackless bench show.
 func (a *app) storedResult(args []string) (results.Store, record.Record, error) {
 	kept, err := a.results()
 	if err != nil {
@@ -41,8 +40,7 @@ func (a *app) storedResult(args []string) (results.Store, record.Record, error) 
 	return kept, data, err
 }
 
-// newBaselineSaveCmd makes rackless bench baseline save. It writes to the data directory, or to the file of --out,
-// which lets a CI keep the baseline in its repository.
+// newBaselineSaveCmd's --out lets a CI keep the baseline in its repository.
 func newBaselineSaveCmd(a *app) *cobra.Command {
 	var out string
 	var tolerances []string
@@ -52,8 +50,7 @@ func newBaselineSaveCmd(a *app) *cobra.Command {
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			// Check this before reading anything: a wrong tolerance is a usage error, no matter which measurements
-			// are stored.
+			// A wrong tolerance is a usage error, no matter which measurements are stored.
 			all, byMetric, err := expect.ParseTolerances(tolerances)
 			if err != nil {
 				return cli.Usagef(cmd, "--tolerance %v", err)
@@ -66,7 +63,7 @@ func newBaselineSaveCmd(a *app) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("lab %s, measured %s: %w", data.Lab, data.Generated.Format(time.DateTime), err)
 			}
-			// Made is the time of the measurement, not of the file, because comparisons need the age of the figures.
+			// Comparisons need the age of the figures, not of the file.
 			b.Lab, b.Made, b.Rackless = data.Lab, data.Generated.UTC().Format(time.RFC3339), data.Rackless
 			path, err := kept.SaveBaseline(out, b)
 			if err != nil {
@@ -83,18 +80,16 @@ func newBaselineSaveCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// baselineOutput is the JSON output of baseline check. See docs/json.md.
 type baselineOutput struct {
 	Lab      string             `json:"lab"`
 	Baseline string             `json:"baseline"` // file
 	Made     string             `json:"made"`     // time of the baseline's measurement
-	Measured time.Time          `json:"measured"` // time of the measurement compared with it
+	Measured time.Time          `json:"measured"` // of the measurement compared with it
 	OK       bool               `json:"ok"`
 	Figures  []expect.Deviation `json:"figures"`
 }
 
-// newBaselineCheckCmd makes rackless bench baseline check. It exits with status 3 if a figure is out of bounds, so that
-// a CI can tell this from an error of the program.
+// newBaselineCheckCmd exits with status 3 if a figure is out of bounds, so that a CI can tell this from an error.
 func newBaselineCheckCmd(a *app) *cobra.Command {
 	var file, format string
 	cmd := &cobra.Command{
@@ -119,7 +114,7 @@ func newBaselineCheckCmd(a *app) *cobra.Command {
 			}
 			b, err := expect.ReadBaseline(bytes.NewReader(text))
 			if err != nil {
-				// People edit this file, so an error in it is a usage error.
+				// People edit this file.
 				return cli.Usage(fmt.Errorf("%s: %w", path, err))
 			}
 			out := baselineOutput{Lab: data.Lab, Baseline: path, Made: b.Made, Measured: data.Generated, OK: true}
@@ -132,7 +127,7 @@ func newBaselineCheckCmd(a *app) *cobra.Command {
 					bad, out.OK = bad+1, false
 				}
 			}
-			// The table lists all figures, so that a reader sees how close the others came to their bounds.
+			// All figures, to show how close the others came to their bounds.
 			if err := a.print(format, out, report.Deviations(out.Figures)); err != nil || out.OK {
 				return err
 			}

@@ -38,10 +38,10 @@ type benchFlags struct {
 	output string
 }
 
-// maxRepeat limits --repeat. A larger number is probably a typing error.
+// maxRepeat finds typing errors.
 const maxRepeat = 1000
 
-// newBenchCmd makes rackless bench. Its flags describe one measurement; a study varies them.
+// newBenchCmd's flags describe one measurement; a study varies them.
 func newBenchCmd(a *app) *cobra.Command {
 	f := benchFlags{pairs: bench.PairsAuto}
 	cmd := &cobra.Command{
@@ -54,7 +54,7 @@ func newBenchCmd(a *app) *cobra.Command {
 	names := func(all []bench.Engine) []string {
 		return lists.Map(all, func(e bench.Engine) string { return e.Name })
 	}
-	// The default tests run on every lab. The tests of suites need tools that some nodes lack.
+	// Suites need tools that some nodes lack.
 	fs := cmd.Flags()
 	fs.StringVar(&f.pairs, "pairs", bench.PairsAuto, "which pairs of nodes: all, first (each other node to the "+
 		"first), ring, auto (all of up to 5 nodes, a ring of more), or by name, as vm01:vm00 for client and server")
@@ -85,8 +85,7 @@ func newBenchCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// bench verifies the lab, measures it, stores the result, and prints it. Cheap checks come first: the options, then a
-// running study, then the lab.
+// bench makes cheap checks first: the options, then a running study, then the lab.
 func (a *app) bench(ctx context.Context, args []string, f benchFlags) error {
 	engines, err := tool.Select(f.Suite, f.tests)
 	if err = cmp.Or(err, bench.CheckPairs(f.pairs)); err != nil {
@@ -96,7 +95,7 @@ func (a *app) bench(ctx context.Context, args []string, f benchFlags) error {
 		return cli.Usage(fmt.Errorf("--warm-ups %d, --cool-down %v, --repeat %d: the first two are 0 or more, "+
 			"the last 1 to %d", f.WarmUps, f.CoolDown, f.Repeat, maxRepeat))
 	}
-	// A measurement beside a running study would spoil the figures of both.
+	// It would spoil the figures of both.
 	if by, err := a.studyHolder(); err != nil {
 		return err
 	} else if by != nil && !f.anyway {
@@ -124,11 +123,11 @@ func (a *app) bench(ctx context.Context, args []string, f benchFlags) error {
 	f.Engines, f.Pairs, f.Images, f.Journal = engines, pairs, dirs.Images(), kept.Unfinished(r.Lab.Name)
 	p, end := a.progress()
 	defer end()
-	// The findings become part of the result, so that a later reader sees the state of the lab.
+	// For a later reader of the result.
 	verify := func() ([]finding.Finding, error) {
 		findings, err := checks.Lab(ctx, r.Lab, r, nil, p.Begin)
 		p.End(err)
-		// A faulty lab gives figures that look right, so bench requires --anyway to measure it.
+		// A faulty lab gives figures that look right.
 		if bad := finding.NotOK(findings); err == nil && len(bad) > 0 && !f.anyway {
 			end()
 			err = cmp.Or(a.show(report.Findings(bad, a.color())), faultf("lab %s: %d checks failed: what is measured "+
@@ -145,8 +144,7 @@ func (a *app) bench(ctx context.Context, args []string, f benchFlags) error {
 	return a.keepMeasured(kept, data, f)
 }
 
-// hostPicture draws this machine for the page of a measurement. It returns "" if the machine cannot be read: the page
-// does without.
+// hostPicture returns "" if the machine cannot be read.
 func hostPicture(ctx context.Context) string {
 	var svg strings.Builder
 	h, err := inspect.Read(ctx, inspect.Live())
@@ -156,7 +154,7 @@ func hostPicture(ctx context.Context) string {
 	return svg.String()
 }
 
-// keepMeasured stores and prints the measurements. It prints them even if storing fails, for example on a full disk.
+// keepMeasured prints the measurements even if storing fails, for example on a full disk.
 func (a *app) keepMeasured(kept results.Store, data record.Record, f benchFlags) error {
 	dir, unsaved := kept.Save(data, report.Page)
 	if unsaved != nil {
@@ -174,7 +172,7 @@ func (a *app) keepMeasured(kept results.Store, data record.Record, f benchFlags)
 	return errors.Join(unsaved, faults(data.Samples))
 }
 
-// printSamples prints the samples one after another, or nothing if one of them is empty.
+// printSamples prints nothing if one sample is empty.
 func (a *app) printSamples(form string, samples []bench.Sample) error {
 	var lines bytes.Buffer
 	err := bench.WriteSamples(&lines, samples)
@@ -184,9 +182,8 @@ func (a *app) printSamples(form string, samples []bench.Sample) error {
 	return err
 }
 
-// faults returns the exit status for failed measurements, which are already printed.
+// faults is for failures that are already printed.
 func faults(samples []bench.Sample) error {
-	// The table above has a row with the reason for each failure.
 	n := lists.Count(samples, func(s bench.Sample) bool { return s.Error != "" })
 	if n == 0 {
 		return nil

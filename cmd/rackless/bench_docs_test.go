@@ -10,8 +10,7 @@ import (
 	"github.com/rackless/rackless/bench/tool"
 )
 
-// docs/measuring.md shows the command of every engine that a suite adds, made again from the code: a row of a table, or
-// lines of a code block for engines with a server.
+// The commands are made again from the code.
 func TestThePageOnMeasuringHasTheEnginesOfTheSuites(t *testing.T) {
 	page := pages(t)["docs/measuring.md"]
 	ep := bench.Endpoint{Node: "vm00", Addr: netip.MustParseAddr("10.0.0.1"), Device: "DEV", GIDIndex: 77}

@@ -14,9 +14,8 @@ import (
 )
 
 // tenantScript prints all state in which a tenant could notice a change: its process, its definition, the affinity of
-// each of its threads, and each thread of another virtual machine that may run on its CPU, which is CPU 1. The last
-// line is how long its threads ran and waited for a CPU, in nanoseconds. The guest sees the waiting time as stolen
-// time.
+// its threads, and threads of other virtual machines on its CPU, 1. The last line is how long its threads ran and
+// waited for a CPU, in nanoseconds: the guest sees the waiting as stolen time.
 const tenantScript = `
 pid=$(cat /run/libvirt/qemu/tenant.pid)
 echo "process $pid $(cut -d' ' -f22 /proc/$pid/stat)"
@@ -39,20 +38,18 @@ for t in /proc/$pid/task/*; do cat $t/schedstat; done |
 	awk '{ran += $1; waited += $2} END {printf "ran %.0f waited %.0f\n", ran, waited}'
 `
 
-// A tenant is another user's domain on an emulated host.
 type tenant struct {
 	h           *small
 	notices     string
 	ran, waited time.Duration // since the tenant's start
 }
 
-// Commands that start a tenant: one that is gone when the host boots, and one that libvirt starts at each boot.
+// One is gone when the host boots, one is started by libvirt at each boot.
 const (
 	untilBoot = "virsh create tenant.xml"
 	atBoots   = "virsh define tenant.xml && virsh autostart tenant && virsh start tenant"
 )
 
-// newTenant starts the domain by one of the commands.
 func (h *small) newTenant(t *testing.T, command string) *tenant {
 	t.Helper()
 	h.putFile(t, "/root/tenant.xml", "testdata/faults/tenant.xml")
@@ -73,8 +70,8 @@ func (n *tenant) look(t *testing.T) {
 	}
 }
 
-// mostStolen limits the share of its runnable time in which the tenant may wait for its CPU. The host uses that CPU
-// too; a virtual CPU of the lab there would take half.
+// mostStolen limits the share of its runnable time in which the tenant may wait for its CPU. The host uses it too; a
+// virtual CPU of the lab there would take half.
 const mostStolen = 0.4
 
 func (n *tenant) undisturbed(t *testing.T, since string) {
@@ -87,9 +84,8 @@ func (n *tenant) undisturbed(t *testing.T, since string) {
 	t.Logf("%s: the tenant ran for %v and waited for %v", since, n.ran-before.ran, n.waited-before.waited)
 }
 
-// hadItsCPU fails the test if the tenant has waited too long for its CPU in total. A check after each command would
-// be unreliable: a tenant that runs for half a second waits as long if this machine gives the emulated host's CPU to
-// other tests once.
+// hadItsCPU looks at the total wait. A check after each command would be unreliable: a tenant that runs for half a
+// second waits as long if other tests get the emulated host's CPU once.
 func (n *tenant) hadItsCPU(t *testing.T) {
 	t.Helper()
 	stolen := n.waited.Seconds() / (n.ran + n.waited).Seconds()
@@ -99,10 +95,10 @@ func (n *tenant) hadItsCPU(t *testing.T) {
 	}
 }
 
-// byReboot are the checks of what kernel arguments do: they fail on a host that is prepared without a reboot.
+// byReboot fail on a host that is prepared without a reboot.
 var byReboot = []string{checks.IDKernelArgs, checks.IDThreads, checks.IDInterrupts}
 
-// verified fails the test if verify found a fault by a check that is not among the allowed ones.
+// verified allows faults of some checks.
 func (h *small) verified(t *testing.T, out string, status int, allowed ...string) {
 	t.Helper()
 	out, _, _ = strings.Cut(out, "\n]")
@@ -124,8 +120,8 @@ func (h *small) verified(t *testing.T, out string, status int, allowed ...string
 	}
 }
 
-// pinScript watches a virtual CPU, moves it to the other node's CPU, lets up report the difference, and moves it
-// back. One check takes seconds on emulated CPUs; the pauses give up a CPU in between.
+// pinScript moves a virtual CPU to the other node's CPU and back, with a check by up. A check takes seconds on emulated
+// CPUs; the pauses give up a CPU in between.
 const pinScript = `
 pin() { virsh vcpupin "$1" | awk '$1 == "0" {print $2}'; }
 await() {
@@ -145,7 +141,7 @@ cat watched
 rackless up lab.yaml
 `
 
-// foreignScript starts another user's process on the CPUs of the lab and runs verify's check for such processes.
+// foreignScript starts another user's process on the lab's CPUs for verify.
 const foreignScript = `
 cd /sys/fs/cgroup/machine.slice && mkdir foreign
 cp /bin/sleep /root/intruder
@@ -155,7 +151,6 @@ rackless verify parts --only RL206; echo "verify: status $?"
 kill $pid; wait; rmdir foreign; rm /root/intruder
 `
 
-// whatDriftsIsSeen moves a pin and adds a foreign process on the running host, and checks that both are reported.
 func (h *small) whatDriftsIsSeen(t *testing.T) {
 	t.Helper()
 	for _, c := range []struct {
@@ -183,9 +178,8 @@ func (h *small) whatDriftsIsSeen(t *testing.T) {
 	}
 }
 
-// TestE2EVirtualFunctionsBesideATenant brings up two nodes with a virtual function each of one NIC, verifies and
-// measures them, and takes all of it back, without a reboot, while a domain of somebody else's runs. What drifts from
-// the plan meanwhile is seen.
+// TestE2EVirtualFunctionsBesideATenant has two nodes with a virtual function each of one NIC, without a reboot, beside
+// somebody else's domain. What drifts from the plan is seen.
 func TestE2EVirtualFunctionsBesideATenant(t *testing.T) {
 	storey.E2E(t)
 	t.Parallel()

@@ -28,14 +28,14 @@ import (
 	"github.com/rackless/rackless/vm/emulate"
 )
 
-// Entries of readsFiles for files that this test does not replace by an endless one.
+// Of files that this test does not replace by an endless one.
 const (
 	onlyWritten   = "only written"
-	asStudyReport = "opened by the same function as for study report" // opened later, by a server or beside a lab
+	asStudyReport = "opened by the same function as for study report" // by a server or beside a lab
 )
 
-// readsFiles tells, for each command and flag that takes a file, how to pass it an endless file (/dev/zero, a link to
-// it, or a FIFO without a writer). "-" as the first argument passes it as standard input.
+// readsFiles tells how to pass an endless file (/dev/zero, a link to it, or a FIFO without a writer) to each command
+// and flag. "-" first passes it as standard input.
 var readsFiles = map[string]string{
 	"host adopt --host":               "host adopt vm.xml --dry-run --host /dev/zero",
 	"bench baseline check":            "bench baseline check endless",
@@ -113,15 +113,14 @@ var readsFiles = map[string]string{
 	"verify --host":                   "verify --plan plan.json --host /dev/zero",
 }
 
-// Names of files in usage lines: arguments and values of flags, LAB.yaml or [LEVEL=]PATH, and words in the texts of
-// flags that have no such name.
+// Arguments and values of flags in usage lines, and words in the texts of flags.
 var (
 	namesFile = regexp.MustCompile(`\b(FILE|DIR|DIRECTORY|PATH|HOST|RESULT)\b|\w\.yaml\b`)
 	saysFile  = regexp.MustCompile(`\bthis file\b|^file to\b|\bimage to use\b`)
 )
 
-// TestEveryVerbReadsAFileWithoutEnd runs every verb that takes a file with /dev/zero and little memory, and with a
-// FIFO and a signal. A new command or flag that takes a file must be in the table.
+// TestEveryVerbReadsAFileWithoutEnd passes /dev/zero with little memory, and a FIFO with a signal. New commands and
+// flags that take a file must be in the table.
 func TestEveryVerbReadsAFileWithoutEnd(t *testing.T) {
 	a, _, _ := testApp(t)
 	takes := map[string]bool{}
@@ -162,7 +161,7 @@ func TestEveryVerbReadsAFileWithoutEnd(t *testing.T) {
 	}
 }
 
-// filesWithoutEnd makes a directory with links to an endless file in place of files, and good files beside them.
+// filesWithoutEnd links to an endless file, with good files beside.
 func filesWithoutEnd(t *testing.T, endless string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -187,15 +186,14 @@ func filesWithoutEnd(t *testing.T, endless string) string {
 		}
 	}
 	mustWrite(t, filepath.Join(dir, "measured", "report.json"), `{"lab": "pair"}`)
-	// These nodes have no ConnectX adapters; otherwise up would first download QEMU into the empty cache.
+	// With ConnectX, up would first download QEMU.
 	mustWrite(t, filepath.Join(dir, "virtio.yaml"), "name: pair\nnodes: {vm: {count: 2, nic: virtio}}\n")
 	mustWrite(t, filepath.Join(dir, "vm.xml"), "<domain><name>vm</name><vcpu>1</vcpu></domain>")
 	mustWrite(t, filepath.Join(dir, "plan.json"), fmt.Sprintf(`{"schema": %q}`, plan.Schema))
 	return dir
 }
 
-// inDirectory runs a rackless with dir as its only directory. It uses the default garbage collection of users, not
-// the setting of make test.
+// inDirectory uses the garbage collection of users, not of make test.
 func inDirectory(cmd *exec.Cmd, dir string) {
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GOMEMLIMIT=800MiB", "GOGC=", "RACKLESS_RUN="+filepath.Join(dir, "run"),
@@ -203,8 +201,7 @@ func inDirectory(cmd *exec.Cmd, dir string) {
 		"RACKLESS_STATE="+filepath.Join(dir, "state"), lock.Variable+"="+filepath.Base(dir))
 }
 
-// endInFIFO expects a call of rackless to refuse a FIFO, or to end cleanly on a signal while it waits for the end of
-// the input.
+// endInFIFO expects a refusal, or a clean end on a signal.
 func endInFIFO(t *testing.T, line string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -226,12 +223,12 @@ func endInFIFO(t *testing.T, line string) {
 	}
 	begun, opened, refused := make(chan struct{}), make(chan *os.File, 1), false
 	go func() {
-		f, err := os.OpenFile(fifo, os.O_WRONLY, 0) // blocks until there is a reader
+		f, err := os.OpenFile(fifo, os.O_WRONLY, 0)
 		if err != nil {
 			t.Error(err)
 		}
 		close(begun)
-		// More than the buffer of a pipe: if all is written, it is being read.
+		// More than the buffer of a pipe.
 		_, err = f.Write(bytes.Repeat([]byte("\n"), 1<<17))
 		if refused = errors.Is(err, syscall.EPIPE); err != nil && !refused {
 			t.Error(err)
@@ -244,7 +241,7 @@ func endInFIFO(t *testing.T, line string) {
 	select {
 	case f := <-opened:
 		defer f.Close()
-		if !refused { // if refused, the process ends by itself and may not handle the signal
+		if !refused { // the process may not handle the signal
 			if err := cmd.Process.Signal(os.Interrupt); err != nil {
 				t.Log(err)
 			}
@@ -255,7 +252,7 @@ func endInFIFO(t *testing.T, line string) {
 		if openErr != nil {
 			t.Fatal(openErr)
 		}
-		<-begun // otherwise the writer would wait for a reader forever
+		<-begun // or the writer would wait for a reader
 		r.Close()
 		(<-opened).Close()
 	}
@@ -265,7 +262,7 @@ func endInFIFO(t *testing.T, line string) {
 	t.Log(out.String())
 }
 
-// runInLittleMemory expects a call of rackless to fail soon, but not by running out of memory or by using much of it.
+// runInLittleMemory expects a soon failure, but not by running out of memory.
 func runInLittleMemory(t *testing.T, dir string, args []string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -273,7 +270,7 @@ func runInLittleMemory(t *testing.T, dir string, args []string) {
 	if args[0] == "-" {
 		input, args = "/dev/zero", args[1:]
 	}
-	// The limit on address space exceeds that on memory, because the Go runtime reserves space that it never touches.
+	// The Go runtime reserves address space that it never touches.
 	script := `ulimit -v 6000000; exec rackless "$@" <"$0"`
 	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", script, input}, args...)...)
 	inDirectory(cmd, dir)

@@ -28,7 +28,7 @@ type captureFlags struct {
 	force    bool
 }
 
-// newCaptureCmd makes rackless link capture. The switch captures, so nodes need neither tcpdump nor CPU time for it.
+// newCaptureCmd captures in the switch: nodes need no tcpdump and no CPU time.
 func newCaptureCmd(a *app) *cobra.Command {
 	var f captureFlags
 	cmd := &cobra.Command{
@@ -81,7 +81,7 @@ func newCaptureCmd(a *app) *cobra.Command {
 
 func (a *app) capture(ctx context.Context, r *rack.Rack, c *fabric.Client, f captureFlags) error {
 	var keep func([]byte) bool
-	// Filter by the addresses of its NICs, not by its port: frames to the node enter the switch at other ports.
+	// By addresses: frames to the node enter the switch at other ports.
 	if f.node != "" {
 		macs, err := rack.MACsOf(r.Lab, f.node)
 		if err != nil {
@@ -97,7 +97,7 @@ func (a *app) capture(ctx context.Context, r *rack.Rack, c *fabric.Client, f cap
 	// Ctrl-C, the limits, and a full disk all end through ctx.
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	// Filter here rather than in the switch, which keeps forwarding frames meanwhile.
+	// Not in the switch, which keeps forwarding.
 	filter := &fabric.PacketFilter{W: w, Keep: keep, Limit: f.count, Full: end}
 	var began time.Time
 	state := func() string {
@@ -106,7 +106,7 @@ func (a *app) capture(ctx context.Context, r *rack.Rack, c *fabric.Client, f cap
 	}
 	var meter *terminal.Meter
 	opts := fabric.CaptureOptions{Snaplen: f.snaplen}
-	opts.Started = func() { // frames that enter the switch from now on are captured
+	opts.Started = func() {
 		began = time.Now()
 		fmt.Fprintf(a.err, "capturing to %s; Ctrl-C ends\n", where)
 		meter = terminal.NewMeter(a.err, a.env, state)
@@ -115,7 +115,7 @@ func (a *app) capture(ctx context.Context, r *rack.Rack, c *fabric.Client, f cap
 		}
 	}
 	err = c.Capture(ctx, opts, filter)
-	// A capture that fails before its first packet must neither leave an empty file nor replace an earlier one.
+	// It must neither leave an empty file nor replace an earlier one.
 	err = errors.Join(err, closeFile(err != nil && (f.force || filter.Packets.Load() == 0)))
 	if meter != nil {
 		meter.Close()
@@ -124,11 +124,11 @@ func (a *app) capture(ctx context.Context, r *rack.Rack, c *fabric.Client, f cap
 	return err
 }
 
-// captureFile opens the output. closeFile closes it and, if remove is true, deletes it.
+// captureFile's closeFile deletes the output if remove is true.
 func (a *app) captureFile(labName string, f captureFlags) (w io.Writer, where string, closeFile func(remove bool) error,
 	err error) {
 	if f.file == "-" {
-		// A terminal would interpret the bytes as escape sequences.
+		// A terminal would interpret the bytes.
 		if terminal.Of(a.out) != nil {
 			return nil, "", nil, cli.Usage(errors.New("capture: pcapng is binary: send it to a file (--out FILE) or " +
 				"a pipe, not to the terminal"))

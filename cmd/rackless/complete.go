@@ -10,15 +10,14 @@ import (
 	"github.com/rackless/rackless/internal/userdirs"
 )
 
-// offered returns the words that read finds in the directories of rackless, minus the words already on the command
-// line. It ignores errors: the user can still type the word.
+// offered omits words already on the command line, and ignores errors: the user can still type the word.
 func (a *app) offered(args []string, read func(userdirs.Dirs) ([]string, error),
 	then cobra.ShellCompDirective) ([]string, cobra.ShellCompDirective) {
 	d, err := a.dirs()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	// read may return some words together with an error about others.
+	// read may return words together with an error.
 	all, err := read(d)
 	if err != nil && len(all) == 0 {
 		return nil, cobra.ShellCompDirectiveError
@@ -40,7 +39,6 @@ func completeLabFiles(_ *cobra.Command, args []string, _ string) ([]string, cobr
 	return []string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt
 }
 
-// describeBuiltins adds examples and our own errors to cobra's built-in commands.
 func describeBuiltins(a *app, root *cobra.Command) {
 	for _, c := range root.Commands() {
 		switch c.Name() {

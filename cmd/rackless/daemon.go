@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/rack/emulated"
 )
 
-// newDaemonCmd makes the hidden command that up starts for every lab.
+// newDaemonCmd is hidden; up starts it for every lab.
 func newDaemonCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     emulated.DaemonCommand + " DIR",
@@ -21,7 +21,7 @@ func newDaemonCmd(a *app) *cobra.Command {
 		Hidden:  true,
 		Args:    cli.ExactArgs(1, "the directory of a lab"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			syscall.Umask(0o077) // files of a lab are for the owner alone, also if the code sets no mode
+			syscall.Umask(0o077) // files of a lab are for the owner alone
 			return emulated.RunDaemon(cmd.Context(), args[0], a.out, slog.New(slog.NewTextHandler(a.err, nil)))
 		},
 	}

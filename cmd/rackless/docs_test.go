@@ -47,26 +47,25 @@ func pages(t *testing.T) map[string]string {
 	return out
 }
 
-// A mention is a command line shown in a text.
 type mention struct {
 	line int
 	text string
-	bare bool // within a sentence, in which a verb's name may appear without its arguments
+	bare bool // in a sentence, without arguments
 }
 
 var (
 	codeSpan = regexp.MustCompile("`([^`]+)`")
-	// prefixes of commands: shell prompts, and the keys in files of CI systems
+	// shell prompts, and keys in files of CI systems
 	prompt = regexp.MustCompile(`^(laptop\$ |host# |\$ |sudo |bin/)+`)
 	inYAML = regexp.MustCompile(`^- (run: )?`)
-	// text after a command on its line: a description in help, or shell syntax
+	// a description in help, or shell syntax
 	notIts      = regexp.MustCompile(`\s{2,}.*$|\s[|>#].*$`)
 	substituted = regexp.MustCompile(`\$\([^)]*\)`)
 	optional    = strings.NewReplacer("[", "", "]", "")
 )
 
-// commands returns the calls of a program shown in a page or help text: lines of code blocks, code spans, and
-// headings. A flag in its own span belongs to the command at the start of its table row.
+// commands returns calls in code blocks, code spans, and headings. A flag in its own span belongs to the command at the
+// start of its table row.
 func commands(page, program string) []mention {
 	is := func(s string) bool { return s == program || strings.HasPrefix(s, program+" ") }
 	var out []mention
@@ -122,7 +121,6 @@ func shellWords(line string) []string {
 	return words
 }
 
-// parseOnly checks that the program accepts a command line, without running it.
 func parseOnly(root *cobra.Command, m mention) error {
 	root.InitDefaultHelpCmd()
 	args := shellWords(m.text)[1:]
@@ -133,7 +131,7 @@ func parseOnly(root *cobra.Command, m mention) error {
 	if err != nil {
 		return err
 	}
-	// their argument is a profile or a lab, while other commands expect a subcommand
+	// their argument is a profile or a lab
 	takesMore := cmd.Name() == "emulate" || cmd.Name() == "bench"
 	if cmd.HasSubCommands() && !takesMore && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
 		return fmt.Errorf("%s has no command %s", cmd.CommandPath(), rest[0])
@@ -159,7 +157,7 @@ func TestEveryCommandThatThePagesAndTheHelpShowExists(t *testing.T) {
 	texts := pages(t)
 	walk(newRootCmd(a), func(c *cobra.Command) {
 		if c.Name() == "completion" || c.Parent() != nil && c.Parent().Name() == "completion" {
-			return // cobra's own help, which shows shell commands
+			return // cobra's own help
 		}
 		texts[c.CommandPath()+" --help"] = c.Long + "\n" + c.Example
 	})
@@ -178,7 +176,7 @@ func TestEveryCommandThatThePagesAndTheHelpShowExists(t *testing.T) {
 	}
 }
 
-// The test above is only useful if parseOnly refuses wrong commands.
+// parseOnly must refuse wrong commands.
 func TestCommandsThatDoNotExistAreSeen(t *testing.T) {
 	tests := []struct{ page, want string }{
 		{"`rackless fbric`", "rackless has no command fbric"},
@@ -306,7 +304,7 @@ func TestTheSnippetsForEditorsAreLabFiles(t *testing.T) {
 	}
 }
 
-// anchors returns the link targets of a page's headings, as formed by both GitHub and the site.
+// anchors are link targets of headings, for both GitHub and the site.
 func anchors(page string) map[string]bool {
 	out := make(map[string]bool)
 	fenced := false
@@ -320,7 +318,7 @@ func anchors(page string) map[string]bool {
 			continue
 		}
 		name := strings.TrimSpace(odd.ReplaceAllString(strings.ToLower(title), ""))
-		// A heading for which the two forms differ would break the link in one of them.
+		// If the forms differ, one link breaks.
 		if github, site := strings.ReplaceAll(name, " ", "-"), hyphens.ReplaceAllString(name, "-"); github == site {
 			out[site] = true
 		}
@@ -332,7 +330,7 @@ func TestEveryLinkOfThePagesLeadsSomewhere(t *testing.T) {
 	t.Parallel()
 	link := regexp.MustCompile(`\]\(([^)#:]*)(?:#([^)]*))?\)`) // relative links: no scheme
 	all := pages(t)
-	n := map[bool]int{} // keyed by whether the link names a heading
+	n := map[bool]int{} // whether the link names a heading
 	for name, page := range all {
 		for _, m := range link.FindAllStringSubmatch(page, -1) {
 			n[m[2] != ""]++
@@ -356,7 +354,6 @@ func TestEveryLinkOfThePagesLeadsSomewhere(t *testing.T) {
 	}
 }
 
-// Readers cannot find a page that the site does not list.
 func TestTheSiteListsEveryPage(t *testing.T) {
 	t.Parallel()
 	config, err := os.ReadFile("../../hack/site/hugo.yaml")
@@ -371,7 +368,7 @@ func TestTheSiteListsEveryPage(t *testing.T) {
 	}
 }
 
-// This test makes the tables of docs/measuring.md again from the code.
+// The tables are made again from the code.
 func TestThePageOnMeasuringSaysWhatIsRun(t *testing.T) {
 	page := pages(t)["docs/measuring.md"]
 	const port, gid = 65001, 77

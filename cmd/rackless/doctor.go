@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/rack/doctor"
 )
 
-// newDoctorCmd makes rackless doctor. It changes nothing, so it is safe to run first on any machine.
+// newDoctorCmd changes nothing: it is safe to run first.
 func newDoctorCmd(a *app) *cobra.Command {
 	var format string
 	var probe bool
@@ -21,7 +21,7 @@ func newDoctorCmd(a *app) *cobra.Command {
 		Short: "Check what this machine can do as a host of labs, and how to fix what it lacks",
 		Args:  cli.ExactArgs(0, "no argument"),
 		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, _ []string) error {
-			// The results of the checks are printed below; the display shows only the running step.
+			// The display shows only the running step.
 			ui := a.display()
 			out := doctor.Look(ctx, doctor.Options{Dirs: d, Probe: probe, Progress: &rack.Progress{Report: ui.Quiet()}})
 			ui.Close()

@@ -11,16 +11,16 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// A typed command is one that people use when they build such a lab by hand with ConnectX-4 Lx cards. The test
-// compares its output with that of real cards: fields, names, units, and values that are facts of the card.
+// A typed command is one that people use with ConnectX-4 Lx cards. Its output is compared with that of real cards:
+// fields, names, units, and facts of the card.
 type typed struct {
 	command string
-	want    []string // patterns of lines; each group captures a rate in Gb/s, which must not exceed the cable's
+	want    []string // patterns; a group is a rate in Gb/s, at most the cable's
 }
 
 const cableGbits = 25
 
-// typedOnHost lists the commands for the host before it is prepared.
+// typedOnHost is before prepare.
 var typedOnHost = []typed{
 	{"lspci | grep -i mellanox", []string{
 		`41:00\.0 Ethernet controller: Mellanox Technologies MT27710 Family \[ConnectX-4 Lx\]`,
@@ -49,11 +49,11 @@ func bandwidthRow(size, iterations int) string {
 	return fmt.Sprintf(` %d +%d +\d+\.\d+ +(\d+\.\d+)\s+\d+\.\d+\s*`, size, iterations)
 }
 
-// typedOnClient lists the commands for the second machine. The first machine runs the same ones without an address.
+// typedOnClient is for the second machine. The first runs the same without an address.
 var typedOnClient = []typed{
 	{"ib_write_bw -d mlx5_0 -x 3 10.0.0.1 --report_gbits", []string{bandwidthHead, bandwidthRow(65536, 5000)}},
 	{"ib_write_lat -d mlx5_0 -x 3 10.0.0.1", []string{latencyHead, ` 2 +1000 +\d+\.\d+ +\d+\.\d+ +\d+\.\d+ .*`}},
-	// Without -n it moves 84 GB, which takes half a minute over this cable.
+	// Without -n it moves 84 GB, half a minute over this cable.
 	{"ib_write_bw -d mlx5_0 -x 3 -a -n 200 --report_gbits 10.0.0.1", []string{bandwidthHead, bandwidthRow(2, 200),
 		bandwidthRow(64, 200), bandwidthRow(512, 200), bandwidthRow(1024, 200), bandwidthRow(4096, 200),
 		bandwidthRow(65536, 200), bandwidthRow(1<<20, 200), bandwidthRow(8<<20, 200)}},
@@ -62,7 +62,7 @@ var typedOnClient = []typed{
 		`\[ +\d+\] +0\.00-\d+\.\d+ +sec +\S+ [KMG]Bytes +\S+ [KMG]?bits/sec +receiver`}},
 }
 
-// typedOnServer lists the commands for the first machine after there was traffic.
+// typedOnServer is for the first machine after traffic.
 var typedOnServer = []typed{
 	{"ibstat", []string{`CA 'mlx5_0'`, `\tCA type: MT4117`, `\tNumber of ports: 1`,
 		`\tFirmware version: 14\.\d+\.\d{4}`,
@@ -86,7 +86,7 @@ var typedOnServer = []typed{
 	{`ethtool -S eth0 | grep -iE "error|drop|discard"`, []string{` +rx_discards_phy: \d+`, ` +tx_errors_phy: \d+`}},
 }
 
-// script joins commands into one program, because each exec in a node of an emulated host takes seconds.
+// script saves calls: each exec in a node of an emulated host takes seconds.
 func script(list []typed) string {
 	var b strings.Builder
 	for i, c := range list {
@@ -101,7 +101,6 @@ func script(list []typed) string {
 	return b.String()
 }
 
-// servers starts the peers of a client's commands, one after the other.
 func servers(list []typed) string {
 	var all []string
 	for _, c := range list {
@@ -137,15 +136,14 @@ func wrong(list []typed, out string) (faults []string) {
 	return faults
 }
 
-// typedInNodes runs commands of a client and of its server in two nodes, and returns the mismatches. run runs a
-// script in the first or second node.
+// typedInNodes returns mismatches. run runs a script in the first or second node.
 func typedInNodes(client []typed, run func(node int, script string) string) []string {
 	var faults []string
 	for _, c := range client {
 		one := []typed{c}
 		var out string
-		// perftest first measures the clock of the CPU. On a busy machine it sometimes reports that it cannot, and
-		// its figures are meaningless. Its server ends with the first client in either case.
+		// On a busy machine perftest sometimes cannot measure the clock of the CPU; then its figures are meaningless.
+		// Its server ends with the first client.
 		for range 5 {
 			run(0, "killall -q ib_write_bw ib_write_lat iperf3; "+servers(one))
 			out = run(1, script(one))
@@ -158,8 +156,7 @@ func typedInNodes(client []typed, run func(node int, script string) string) []st
 	return append(faults, wrong(typedOnServer, run(0, script(typedOnServer)))...)
 }
 
-// documentCommand implements the script command "document NODE NODE". It types the commands in two nodes with the
-// addresses 10.0.0.1 and 10.0.0.2.
+// documentCommand implements "document NODE NODE", for nodes with the addresses 10.0.0.1 and 10.0.0.2.
 func documentCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: document NODE NODE")

@@ -26,8 +26,7 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// emulateFlags are the flags of emulate. The zero value selects a host that ends with this process and has the size
-// of its profile.
+// emulateFlags' zero value selects a host that ends with this process and has the size of its profile.
 type emulateFlags struct {
 	name    string
 	scale   int
@@ -47,8 +46,7 @@ func newEmulateCmd(a *app) *cobra.Command {
 				return cli.Usagef(cmd, "want a profile or a file with one; rackless emulate profiles lists those that "+
 					"come with rackless")
 			}
-			// Without a dash, a second argument may be a command or a second profile, and a wrong guess would start a
-			// host for minutes.
+			// A second argument may be a command or a second profile, and a wrong guess would start a host for minutes.
 			if len(args) == 4 && args[1] == "cp" && cmd.ArgsLenAtDash() < 0 {
 				return nil
 			}
@@ -63,7 +61,7 @@ func newEmulateCmd(a *app) *cobra.Command {
 		},
 		ValidArgsFunction: completeProfiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 4 && args[1] == "cp" && cmd.ArgsLenAtDash() < 0 { // scp style: NAME cp FILE :PATH
+			if len(args) == 4 && args[1] == "cp" && cmd.ArgsLenAtDash() < 0 {
 				return a.copyFile(cmd.Context(), emulate.Within(args[0], args[2]), emulate.Within(args[0], args[3]))
 			}
 			return a.emulate(cmd, f, args[0], args[1:])
@@ -82,7 +80,6 @@ func newEmulateCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// profile returns the profile that an argument names, scaled by the flags.
 func (f emulateFlags) profile(cmd *cobra.Command, arg string) (*emulate.Profile, error) {
 	p, err := emulate.Find(arg)
 	if err != nil {
@@ -112,15 +109,13 @@ func (a *app) emulate(cmd *cobra.Command, f emulateFlags, arg string, command []
 	if err != nil {
 		return err
 	}
-	// Read standard input before the host starts, which takes minutes: input beyond the agent's limit is refused at
-	// once.
+	// Before the host starts, which takes minutes, to refuse input beyond the agent's limit.
 	var stdin []byte
 	if len(command) > 0 && !f.noStdin && terminal.Of(a.in) == nil {
 		if stdin, err = guest.ReadInput(ctx, a.in); err != nil {
 			return err
 		}
 	}
-	// If a kept host already runs as requested, use it; this takes no time.
 	name := f.name
 	if kept != nil {
 		name = kept.Name
@@ -134,7 +129,7 @@ func (a *app) emulate(cmd *cobra.Command, f emulateFlags, arg string, command []
 	}
 	p, end := a.progress()
 	defer end()
-	// Hosts of killed processes hold memory that this one may need.
+	// Hosts of killed processes hold memory.
 	gone, err := emulate.Sweep(ctx, d)
 	if err != nil {
 		return err
@@ -146,7 +141,7 @@ func (a *app) emulate(cmd *cobra.Command, f emulateFlags, arg string, command []
 	if err != nil {
 		return err
 	}
-	// Ctrl-C during Start is safe: Start removes its files, and the host ends with this process.
+	// Ctrl-C is safe: Start removes its files, and the host ends with this process.
 	o.Profile, o.Name, o.Keep, o.Cold = profile, name, f.keep, f.cold
 	h, err := emulate.Start(ctx, o)
 	if err != nil {
@@ -154,25 +149,25 @@ func (a *app) emulate(cmd *cobra.Command, f emulateFlags, arg string, command []
 	}
 	end()
 	err = a.useHost(ctx, h, o.Boot.Environment, command, stdin)
-	// The host is removed even if the command was interrupted.
+	// Even if interrupted.
 	return errors.Join(err, h.Close(context.WithoutCancel(ctx), d))
 }
 
-// resolve returns the profile to emulate, and the host of that name if one is kept. The argument may also be a kept
-// host's name; without --scale and --memory the host is used as it is.
+// resolve returns the profile, and the host of that name if one is kept. The argument may be a kept host's name;
+// without --scale and --memory it is used as it is.
 func (f emulateFlags) resolve(cmd *cobra.Command, d rack.Dirs, arg string) (*emulate.Profile, *emulate.Host, error) {
 	h, err := emulate.Open(d, cmp.Or(f.name, arg))
 	if f.name != "" && err != nil && !errors.Is(err, emulate.ErrNoHost) {
-		return nil, nil, err // a wrong name is refused before images are built
+		return nil, nil, err // before images are built
 	}
-	if err != nil || !h.Keep || !h.Ready { // no such host, or Start reports its problem
+	if err != nil || !h.Keep || !h.Ready { // Start reports problems
 		p, err := f.profile(cmd, arg)
 		if err == nil {
-			err = p.Fits() // before images are built, which takes minutes
+			err = p.Fits() // before images are built
 		}
 		return p, nil, err
 	}
-	// The flags given when the host was made still apply. New flags describe another machine, which Start refuses.
+	// The flags given when the host was made apply. Start refuses another machine.
 	changed := cmd.Flags().Changed("scale") || cmd.Flags().Changed("memory")
 	if !changed && (arg == h.Name || arg == h.Profile.Name) {
 		return h.Profile, h, nil
@@ -197,10 +192,9 @@ func (a *app) useHost(ctx context.Context, h *emulate.Host, env, command []strin
 
 func (a *app) waits(what string) { fmt.Fprintln(a.err, what) }
 
-// hostShell connects the terminal to the console of a host, on which root is logged in. Without a terminal it types
-// standard input there.
+// hostShell connects to root's console. Without a terminal it types standard input there.
 func (a *app) hostShell(ctx context.Context, h *emulate.Host) error {
-	// Without this check, a second shell would wait silently.
+	// Otherwise a second shell would wait silently.
 	if err := rack.ConsoleFree("host "+h.Name, h.Console()); err != nil {
 		return err
 	}
@@ -209,7 +203,7 @@ func (a *app) hostShell(ctx context.Context, h *emulate.Host) error {
 		return err
 	}
 	defer conn.Close()
-	// Without a terminal, a second of silence after the end of the input ends the shell, as in rackless exec.
+	// As in rackless exec, silence after the end of the input ends the shell.
 	t := terminal.Of(a.in)
 	if t == nil {
 		return terminal.Pipe(ctx, conn, a.in, raw(a.out), time.Second)
@@ -223,13 +217,11 @@ func (a *app) hostShell(ctx context.Context, h *emulate.Host) error {
 	return terminal.Connect(ctx, conn, t, raw(a.out))
 }
 
-// hostsOutput is the JSON output of emulate ls. See docs/json.md.
 type hostsOutput struct {
 	Hosts []emulate.Item `json:"hosts"` // sorted by name
 }
 
-// newEmulateLsCmd makes rackless emulate ls. It also lists hosts of killed processes, until the next emulate removes
-// them.
+// newEmulateLsCmd also lists hosts of killed processes, until the next emulate removes them.
 func newEmulateLsCmd(a *app) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
@@ -239,13 +231,12 @@ func newEmulateLsCmd(a *app) *cobra.Command {
 		Args:              cli.ExactArgs(0, "no argument"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.inDirs(func(_ context.Context, d rack.Dirs, _ []string) error {
-			// List may return both hosts and an error about unreadable ones.
+			// Both hosts and an error are possible.
 			hosts, err := emulate.List(d)
 			out := hostsOutput{Hosts: []emulate.Item{}}
 			for _, h := range hosts {
 				out.Hosts = append(out.Hosts, h.Describe())
 			}
-			// Unreadable hosts do not hide the others.
 			text := tables.Hosts(out.Hosts, time.Now()).String()
 			if len(out.Hosts) == 0 {
 				text = "no host is emulated; start one with: rackless emulate PROFILE\n"
@@ -260,12 +251,11 @@ func newEmulateLsCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// profilesOutput is the JSON output of emulate profiles. See docs/json.md.
 type profilesOutput struct {
 	Profiles []emulate.Machine `json:"profiles"`
 }
 
-// newEmulateProfilesCmd makes rackless emulate profiles. A printed profile is a valid file for emulate.
+// newEmulateProfilesCmd prints valid files for emulate.
 func newEmulateProfilesCmd(a *app) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
@@ -278,7 +268,7 @@ func newEmulateProfilesCmd(a *app) *cobra.Command {
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				// Find also accepts a path, but only built-in profiles have a source to print.
+				// Only built-in profiles have a source to print.
 				if strings.ContainsAny(args[0], "./") {
 					return cli.Usage(fmt.Errorf("%s is a file already", args[0]))
 				}
@@ -308,7 +298,7 @@ func newEmulateRmCmd(a *app) *cobra.Command {
 		ValidArgsFunction: a.completeHosts,
 		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, args []string) error {
 			var errs []error
-			// Check each name separately, so that an error in one does not keep the other hosts.
+			// One error does not keep the other hosts.
 			for _, name := range args {
 				was, err := emulate.Remove(ctx, d, name)
 				if err == nil && !was {
@@ -325,7 +315,7 @@ func newEmulateRmCmd(a *app) *cobra.Command {
 	}
 }
 
-// newEmulateCpCmd makes rackless emulate cp. The host's agent copies, so no network is needed.
+// newEmulateCpCmd needs no network: the agent copies.
 func newEmulateCpCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "cp FILE NAME:PATH | NAME:FILE PATH",
@@ -346,7 +336,7 @@ func (a *app) copyFile(ctx context.Context, from, to string) error {
 	return err
 }
 
-// newHostDaemonCmd makes the hidden command that emulate starts for a kept host.
+// newHostDaemonCmd is hidden, for kept hosts.
 func newHostDaemonCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     emulate.DaemonCommand + " DIR",
@@ -355,13 +345,12 @@ func newHostDaemonCmd(a *app) *cobra.Command {
 		Hidden:  true,
 		Args:    cli.ExactArgs(1, "the directory of a host"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			syscall.Umask(0o077) // as in the daemon of a lab
+			syscall.Umask(0o077)
 			return emulate.RunDaemon(cmd.Context(), args[0], a.out)
 		},
 	}
 }
 
-// completeProfiles completes built-in profiles, and files.
 func completeProfiles(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveDefault

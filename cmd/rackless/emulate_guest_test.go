@@ -23,7 +23,6 @@ import (
 	"github.com/rackless/rackless/vm/kerneltest"
 )
 
-// TestAnEmulatedHostIsWhatItsProfileSays looks at one built-in profile.
 func TestAnEmulatedHostIsWhatItsProfileSays(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -32,15 +31,14 @@ func TestAnEmulatedHostIsWhatItsProfileSays(t *testing.T) {
 	emulatedAsTheirProfiles(t, storey.Some(storey.Rand(t), emulate.Builtin(), 1))
 }
 
-// TestE2EEmulatedHostsAreWhatTheirProfilesSay looks at all built-in profiles.
 func TestE2EEmulatedHostsAreWhatTheirProfilesSay(t *testing.T) {
 	storey.E2E(t)
 	t.Parallel()
 	emulatedAsTheirProfiles(t, emulate.Builtin())
 }
 
-// emulatedAsTheirProfiles has rackless inspect, run inside, read profiles back. The machines boot the small image of
-// nested nodes: what a kernel sees of its machine does not depend on what else is there.
+// emulatedAsTheirProfiles reads profiles back by rackless inspect, run inside. The machines boot the small image of
+// nested nodes, because a kernel sees the same machine.
 func emulatedAsTheirProfiles(t *testing.T, profiles []*emulate.Profile) {
 	m := kerneltest.Find(t)
 	m.Add(t, kerneltest.Self(t, "rackless"))
@@ -48,7 +46,7 @@ func emulatedAsTheirProfiles(t *testing.T, profiles []*emulate.Profile) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run, err := os.MkdirTemp("/tmp", "rl") // short, because paths of sockets lie below it
+	run, err := os.MkdirTemp("/tmp", "rl") // short, for sockets
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,15 +58,15 @@ func emulatedAsTheirProfiles(t *testing.T, profiles []*emulate.Profile) {
 	}
 	for _, p := range profiles {
 		t.Run(p.Name, func(t *testing.T) {
-			const coresPerNode = 2 // each node needs more than one
+			const coresPerNode = 2
 			p := p.Scale(p.NUMANodes[0].Cores / coresPerNode)
 			if p.Name == "epyc-7551p" {
 				p.NICs = slices.Clone(p.NICs)
-				p.NICs[1].VFs = 1 // functions 2 and 3, one per port
+				p.NICs[1].VFs = 1
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), commandLimit)
 			defer cancel()
-			d := rack.Dirs{Run: run, Cache: user.Cache} // the cache has the QEMU with ConnectX adapters
+			d := rack.Dirs{Run: run, Cache: user.Cache} // it has the QEMU with ConnectX adapters
 			began := time.Now()
 			h, err := emulate.Start(ctx, emulate.Options{Dirs: d, Profile: p, Boot: boot, Accel: "tcg", Cold: true,
 				Progress: &rack.Progress{}})
@@ -79,8 +77,8 @@ func emulatedAsTheirProfiles(t *testing.T, profiles []*emulate.Profile) {
 			var out, complaints bytes.Buffer
 			exit, err := h.Exec(ctx, nil, []string{"/rackless", "inspect", "-o", "json"}, nil, &out, &complaints)
 			if n := p.NICs; n[0].Model != "" {
-				// From the first to the last port of the machine if a wire has more than two ends, otherwise over one
-				// card's own cable.
+				// From the first to the last port of a wire with more than two ends, otherwise over one card's own
+				// cable.
 				from, to := n[0].Address, n[len(n)-1].Address
 				if len(n) == 1 {
 					to.Function = 1
@@ -107,9 +105,9 @@ func emulatedAsTheirProfiles(t *testing.T, profiles []*emulate.Profile) {
 	}
 }
 
-// writeOverAWire sends an RDMA write from one ConnectX port to another on the same wire. The second port gets its own
-// network namespace, because a host does not send to itself over a cable. The server is started again after each
-// client, because on a busy machine ib_write_bw may fail to measure the clock of its CPU.
+// writeOverAWire sends an RDMA write between ConnectX ports of a wire. The second has its own network namespace,
+// because a host does not send to itself over a cable. The server starts again after each client: on a busy machine
+// ib_write_bw may fail to measure the clock.
 const writeOverAWire = `set -e
 here=/sys/bus/pci/devices/$1 there=/sys/bus/pci/devices/$2
 a=$(ls $here/net) b=$(ls $there/net) ra=$(ls $here/infiniband) rb=$(ls $there/infiniband)
@@ -140,8 +138,7 @@ done
 kill $server
 pkill ib_write_bw || true`
 
-// writeToAVirtualFunction sends an RDMA write from the first port to a virtual function of the card at the other end
-// of its cable.
+// writeToAVirtualFunction goes to a function of the card at the other end.
 const writeToAVirtualFunction = `set -e
 here=/sys/bus/pci/devices/$1 virtual=/sys/bus/pci/devices/$2
 c=$(ls $virtual/net) ra=$(ls $here/infiniband) rc=$(ls $virtual/infiniband)
@@ -162,7 +159,7 @@ done
 kill $server
 pkill ib_write_bw || true`
 
-// resetCard resets the card nic through the bridge above it, as a machine does at power-on.
+// resetCard resets through the bridge above, as at power-on.
 const resetCard = `bridge=$(readlink -f /sys/bus/pci/devices/$nic.0/..)
 for f in $bridge/$nic.*; do echo 1 >$f/remove; done
 control=$(dd if=$bridge/config bs=1 skip=62 count=1 2>/dev/null | od -An -tu1)
@@ -173,8 +170,8 @@ put $((control & ~64))
 sleep 1
 echo 1 >/sys/bus/pci/rescan`
 
-// setFirmware lets prepare print the firmware changes for a lab as a dry run, changes settings with mstconfig, and
-// resets the card. prepare itself does not know the boot loader of this image.
+// setFirmware lets prepare print the firmware changes as a dry run, changes settings with mstconfig, and resets the
+// card. prepare does not know this image's boot loader.
 const setFirmware = `set -e
 nic=0000:61:00
 cat >/lab.yaml <<EOF
@@ -204,8 +201,7 @@ mstconfig -d $nic.0 query LINK_TYPE_P1 || echo "exit status $?"`
 
 const programPath = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
 
-// hasFirmware compares a virtual function and a card's firmware settings with the output of driver and tools for real
-// cards.
+// hasFirmware compares with output for real cards.
 func hasFirmware(ctx context.Context, t *testing.T, h *emulate.Host, from, to topology.PCIAddr) {
 	t.Helper()
 	var out, complaints bytes.Buffer
@@ -250,7 +246,7 @@ func hasFirmware(ctx context.Context, t *testing.T, h *emulate.Host, from, to to
 	}
 }
 
-// carriesRDMA compares the output of driver and tools for the host's ConnectX adapters with that for the real card.
+// carriesRDMA compares with output for the real card.
 func carriesRDMA(ctx context.Context, t *testing.T, h *emulate.Host, model string, from, to topology.PCIAddr) {
 	t.Helper()
 	var out, complaints bytes.Buffer
@@ -349,7 +345,7 @@ func function(a topology.PCIAddr, n int) topology.PCIAddr {
 	return a
 }
 
-// groupMates returns the GPUs and NICs that share an IOMMU group with a device because they are on the same bridge.
+// groupMates share a bridge, and so an IOMMU group.
 func groupMates(p *emulate.Profile, a topology.PCIAddr, behind *topology.PCIAddr) []topology.PCIAddr {
 	mates := []topology.PCIAddr{}
 	if behind == nil || !slices.ContainsFunc(p.Bridges, func(b emulate.Bridge) bool { return b.Address == *behind }) {
@@ -368,7 +364,6 @@ func groupMates(p *emulate.Profile, a topology.PCIAddr, behind *topology.PCIAddr
 	return mates
 }
 
-// describeEmulated lists the same properties as found by inspect.
 func describeEmulated(p *emulate.Profile, h *topology.Host) []string {
 	out := []string{
 		fmt.Sprintf("%s, %s, emulated %v, IOMMU %v", h.System.Vendor, h.System.Product, h.Provenance.Emulated,
@@ -393,7 +388,7 @@ func describeEmulated(p *emulate.Profile, h *topology.Host) []string {
 				line += fmt.Sprintf(", L3 of CPUs %s", l.CPUs)
 			}
 		}
-		// The kernel reserves a part of each node before it counts.
+		// The kernel reserves a part first.
 		want := float64(p.NUMANodes[min(i, len(p.NUMANodes)-1)].Memory)
 		enough := n.MemoryBytes != nil && float64(*n.MemoryBytes) < want && float64(*n.MemoryBytes) > 0.75*want
 		out = append(out, fmt.Sprintf("%s, distances %v, memory as it should be %v", line, n.Distances, enough))

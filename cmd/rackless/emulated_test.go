@@ -16,7 +16,7 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// needEmulation skips tests that boot an emulated host, or fails if the test run must be complete.
+// needEmulation fails if the test run must be complete.
 func needEmulation(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -32,20 +32,20 @@ func needEmulation(t *testing.T) {
 	}
 }
 
-// An emulatedHost is a test's own emulated host, controlled through the command line like a user's.
+// An emulatedHost is controlled through the command line.
 type emulatedHost struct {
 	name    string
-	profile []string // flags and profile for the start
-	run0    string   // RACKLESS_RUN
+	profile []string
+	run0    string // RACKLESS_RUN
 	program string
 	env     []string
 	onStart func()
-	cpu     string // CPU of the host for its commands; "" for any
+	cpu     string // for its commands; "" for any
 }
 
 func newEmulated(t *testing.T, name string, profile ...string) *emulatedHost {
 	t.Helper()
-	run, err := os.MkdirTemp("/tmp", "rl") // short, because paths of sockets lie below it
+	run, err := os.MkdirTemp("/tmp", "rl") // short, for sockets
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func newEmulated(t *testing.T, name string, profile ...string) *emulatedHost {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// TestMain runs the test binary as the program under this name.
+	// TestMain runs the test binary under this name.
 	program := filepath.Join(run, "rackless")
 	if err := os.Symlink(self, program); err != nil {
 		t.Fatal(err)
@@ -67,11 +67,10 @@ func newEmulated(t *testing.T, name string, profile ...string) *emulatedHost {
 	return e
 }
 
-// commandLimit bounds one command. Emulated nested machines take minutes to boot. The limit exceeds the timeout of
-// up, which has the better error message.
+// commandLimit is for nested machines, which take minutes to boot. It exceeds the timeout of up, whose error says more.
 const commandLimit = 25 * time.Minute
 
-// run runs the program on this machine. It returns standard output, followed by standard error if the program failed.
+// run returns standard output, with standard error if the program failed.
 func (e *emulatedHost) run(t *testing.T, args ...string) (output string, status int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), commandLimit)
@@ -92,7 +91,7 @@ func (e *emulatedHost) run(t *testing.T, args ...string) (output string, status 
 	return output, status
 }
 
-// host runs a command line in the host's shell, as root in its home.
+// host runs in the host's shell, as root in its home.
 func (e *emulatedHost) host(t *testing.T, command string) (output string, status int) {
 	t.Helper()
 	argv := []string{"emulate", "-n", e.name, "--"}
@@ -111,18 +110,16 @@ func (e *emulatedHost) mustHost(t *testing.T, command string) string {
 	return out
 }
 
-// start starts the host unless it runs, and runs a command in it.
+// start starts the host if necessary.
 func (e *emulatedHost) start(t *testing.T, command string) (output string, status int) {
 	t.Helper()
 	return e.run(t, slices.Concat([]string{"emulate", "--keep"}, e.profile, []string{"--", "sh", "-c", command})...)
 }
 
-// bootID prints an identifier of the current boot.
 const bootID = "cat /proc/sys/kernel/random/boot_id"
 
 const reboot = "systemctl reboot"
 
-// reboot restarts the host and waits until the next boot is complete.
 func (e *emulatedHost) reboot(t *testing.T) {
 	t.Helper()
 	old := e.mustHost(t, bootID)
@@ -132,9 +129,8 @@ func (e *emulatedHost) reboot(t *testing.T) {
 	}
 }
 
-// offAtReset makes QEMU exit when the guest resets. After a reset, the same QEMU process takes a third longer to
-// boot, because it must invalidate the translated code of the previous boot when that memory is overwritten. A power
-// cut ends the process in any case.
+// offAtReset makes QEMU exit when the guest resets. The same QEMU would take a third longer to boot, because it must
+// invalidate the translated code of the previous boot.
 func (e *emulatedHost) offAtReset(t *testing.T) {
 	t.Helper()
 	q, err := qapi.DialQMP(t.Context(), filepath.Join(e.run0, "hosts", e.name, "qmp.sock"))
@@ -147,8 +143,8 @@ func (e *emulatedHost) offAtReset(t *testing.T) {
 	}
 }
 
-// bootAgain waits until the host has booted again and its services run, and starts the host if QEMU has exited. It
-// returns false if the old boot still answers after limit.
+// bootAgain waits for the next boot and its services, and starts the host if QEMU has exited. It returns false if the
+// old boot still answers after limit.
 func (e *emulatedHost) bootAgain(t *testing.T, old string, limit time.Duration) bool {
 	t.Helper()
 	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
@@ -162,8 +158,7 @@ func (e *emulatedHost) bootAgain(t *testing.T, old string, limit time.Duration) 
 
 func (e *emulatedHost) awaitServices(t *testing.T) {
 	t.Helper()
-	// Until systemd answers, the command fails at once. "degraded" means that a service failed, which is possible for
-	// prepare at boot.
+	// Until systemd answers, the command fails. "degraded" may be prepare's service at boot.
 	for deadline := time.Now().Add(commandLimit); ; time.Sleep(time.Second) {
 		out, _ := e.host(t, "systemctl is-system-running --wait; udevadm settle")
 		if strings.HasPrefix(out, "running") || strings.HasPrefix(out, "degraded") {
@@ -175,11 +170,10 @@ func (e *emulatedHost) awaitServices(t *testing.T) {
 	}
 }
 
-// fingerprintScript prints all state of the host that prepare may change: files with content, modes and owners, and
-// kernel settings. It leaves out state that a running system changes by itself: the slice that libvirtd creates when
-// first asked for domains, its empty directory of storage pools, the CPUs of single interrupts, which irqbalance
-// moves, and the clock drift set by rackless emulate. For large files it prints the times of the last write and
-// rename, which cannot be restored: reading the content takes an emulated CPU seconds.
+// fingerprintScript prints all state that prepare may change, except state that a running system changes by itself: the
+// slice that libvirtd creates when first asked for domains, its empty directory of storage pools, the CPUs of single
+// interrupts, which irqbalance moves, and the clock drift set by rackless emulate. Large files have the times of the
+// last write and rename, which cannot be restored: reading them takes an emulated CPU seconds.
 const fingerprintScript = `
 find /etc /boot /usr/local /var/lib/rackless -xdev \( -path /etc/mtab -o -path /boot/grub/grubenv \
 	-o -path /etc/ld.so.cache -o -path /etc/adjtime -o -path /etc/libvirt/storage -empty \) -prune \
@@ -207,7 +201,6 @@ grep hugetlbfs /proc/mounts
 true
 `
 
-// diffLines returns the lines in which two fingerprints differ, or "" if they are equal.
 func diffLines(want, got string) string {
 	return cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n"))
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// newExecCmd makes rackless exec. It exits with the command's status, like ssh, so that scripts can rely on it.
+// newExecCmd exits with the command's status, like ssh.
 func newExecCmd(a *app) *cobra.Command {
 	var noStdin bool
 	var quiet time.Duration
@@ -60,12 +60,12 @@ func newExecCmd(a *app) *cobra.Command {
 	}
 	cmd.Flags().BoolVarP(&noStdin, "no-stdin", "n", false, "pass nothing on and leave standard input alone")
 	consoleFlag(cmd, &quiet)
-	// Flags after the node belong to the command: "rackless exec vm00 ls -l" works as expected.
+	// Flags after the node belong to the command.
 	cmd.Flags().SetInterspersed(false)
 	return cmd
 }
 
-// execCommand returns the command in exec's arguments, which may follow a "--".
+// execCommand follows an optional "--".
 func execCommand(args []string) []string {
 	switch {
 	case len(args) < 2:
@@ -76,8 +76,8 @@ func execCommand(args []string) []string {
 	return args[1:]
 }
 
-// newSSHCmd makes rackless ssh. It replaces its process by ssh, so that terminal, signals and exit status are ssh's
-// own. ssh connects through another rackless process with --stdio.
+// newSSHCmd replaces its process by ssh, for terminal, signals and exit status. ssh connects through another rackless
+// with --stdio.
 func newSSHCmd(a *app) *cobra.Command {
 	var stdio bool
 	cmd := &cobra.Command{
@@ -129,7 +129,7 @@ func newCpCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// newConsoleCmd makes rackless exec, the former name of exec without a command.
+// newConsoleCmd is the former name of exec without a command.
 func newConsoleCmd(a *app) *cobra.Command {
 	var quiet time.Duration
 	cmd := &cobra.Command{
@@ -145,13 +145,12 @@ func newConsoleCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// consoleFlag adds the flag of a command that opens a console. A console has no end of output: after the end of the
-// input, this much silence stands for it.
+// consoleFlag adds the silence that ends a console after the end of the input: a console's output has no end.
 func consoleFlag(cmd *cobra.Command, quiet *time.Duration) {
 	cmd.Flags().DurationVar(quiet, "quiet", time.Second, "console without a terminal: end after this much silence")
 }
 
-// console connects to the serial console of a node, which also works if the agent does not answer.
+// console also works if the agent does not answer.
 func (a *app) console(ctx context.Context, name string, quiet time.Duration) error {
 	r, node, err := a.openNode(name)
 	if err != nil {

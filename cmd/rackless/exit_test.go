@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A closed pipe behind rackless ends it as the signal would, and silently. One to an agent is an error like any other.
+// A closed pipe behind rackless ends it silently, as the signal would. One to an agent is an error.
 func TestExitAfterAClosedPipe(t *testing.T) {
 	broken := os.NewSyscallError("write", syscall.EPIPE)
 	for _, test := range []struct {

@@ -8,8 +8,7 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// newExplainCmd makes rackless explain. The texts are part of the binary, because faulty machines may have no
-// network.
+// newExplainCmd needs no network, which faulty machines may lack.
 func newExplainCmd(a *app) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{

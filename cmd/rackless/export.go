@@ -17,7 +17,6 @@ import (
 	"github.com/rackless/rackless/plan/render/export"
 )
 
-// newExportCmd makes rackless export, one verb for all formats of package export.
 func newExportCmd(a *app) *cobra.Command {
 	var host hostFlag
 	var outDir string
@@ -88,7 +87,7 @@ func (a *app) export(ctx context.Context, format export.Format, file, host, outD
 		_, err = a.out.Write(export.Stream(files))
 		return err
 	}
-	// The plan records the input of the files, and marks a directory as one of an export.
+	// It marks the directory as one of an export.
 	made, err := render.PlanFile(in.Plan)
 	if err != nil {
 		return err
@@ -103,8 +102,7 @@ func inputOf(r *planner.Planned, file string) render.Input {
 		Made: fmt.Sprintf("rackless %s: plan of lab %s (%s) for %s", version, r.Lab.Name, file, r.Plan.Host.Name)}
 }
 
-// writeFiles puts the files and their checksums into dir, and returns a message about it. A later plan uses the
-// checksums to detect edits before it replaces the files.
+// writeFiles also writes checksums, by which a later plan detects edits before it replaces the files.
 func writeFiles(dir string, files []render.Artifact, made string) (said string, err error) {
 	first := files[0].Path
 	files = directory.WithSums(files, made)

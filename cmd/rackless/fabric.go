@@ -32,7 +32,7 @@ func newLinkShowCmd(a *app) *cobra.Command {
 		Args:              cli.MaxArgs(1, "at most one lab"),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			// A shorter interval is useless on a terminal, and the switch answers within its forwarding loop.
+			// The switch answers within its forwarding loop.
 			const least = 100 * time.Millisecond
 			if interval < least {
 				return cli.Usagef(cmd, "--interval %v: want %v or more", interval, least)
@@ -41,7 +41,7 @@ func newLinkShowCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// Rates are differences of two snapshots, so each needs its predecessor.
+			// Rates are differences of snapshots.
 			read := func(before *tables.FabricSnapshot) (*tables.FabricSnapshot, error) {
 				have, err := c.Counters(cmd.Context())
 				if err != nil {
@@ -65,8 +65,7 @@ func newLinkShowCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// openOne opens the lab given by name, or the only running one. Of several running labs it chooses the one with the
-// only lab file in this directory.
+// openOne opens the named lab, or the only running one. Of several it chooses the one with the only lab file here.
 func (a *app) openOne(args []string) (*rack.Rack, error) {
 	racks, err := a.openLabs(args)
 	if err != nil {
@@ -79,7 +78,7 @@ func (a *app) openOne(args []string) (*rack.Rack, error) {
 		return nil, fmt.Errorf("no lab is running; bring one up with: rackless up LAB.yaml")
 	}
 	var names []string
-	files, _ := lab.Files(os.DirFS(".")) // optional: without it the user is asked
+	files, _ := lab.Files(os.DirFS(".")) // without it the user is asked
 	for _, r := range racks {
 		names = append(names, r.Lab.Name)
 		if len(files) == 1 {
@@ -91,7 +90,6 @@ func (a *app) openOne(args []string) (*rack.Rack, error) {
 	return nil, cli.Usage(fmt.Errorf("several labs run: say which of %s", strings.Join(names, ", ")))
 }
 
-// openSwitch opens the same lab as openOne and connects to its switch.
 func (a *app) openSwitch(args []string) (*rack.Rack, *fabric.Client, error) {
 	r, err := a.openOne(args)
 	if err != nil {
@@ -112,7 +110,7 @@ func (a *app) watchFabric(ctx context.Context, format string, interval time.Dura
 	case show.ForPrograms(format):
 		print = func(out *tables.FabricSnapshot) error { return show.EncodeNext(a.out, format, out) }
 	case t != nil && a.env("TERM") != "dumb":
-		// The alternate screen preserves the user's screen. The last snapshot is printed after leaving it.
+		// The alternate screen preserves the user's.
 		fmt.Fprint(t, "\x1b[?1049h\x1b[?25l")
 		print = func(out *tables.FabricSnapshot) error {
 			_, err := fmt.Fprint(t, "\x1b[H"+screen(t, out)+"\x1b[J")
@@ -127,7 +125,7 @@ func (a *app) watchFabric(ctx context.Context, format string, interval time.Dura
 	}
 	var last *tables.FabricSnapshot
 	defer func() { end(last) }()
-	// A ticker keeps the time for reading and printing out of the interval.
+	// Independent of the time for reading and printing.
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
@@ -150,9 +148,9 @@ func (a *app) watchFabric(ctx context.Context, format string, interval time.Dura
 	}
 }
 
-// screen fits a snapshot into the terminal: it cuts long lines, and counts ports that do not fit.
+// screen cuts long lines, and counts ports that do not fit.
 func screen(t *os.File, out *tables.FabricSnapshot) string {
-	// The window may have been resized since the last screen.
+	// The window may have been resized.
 	width, height := terminal.Size(t)
 	lines := []string{fmt.Sprintf("lab %s, %s, %s known, Ctrl-C ends", out.Lab, out.At.Format(time.TimeOnly),
 		words.Count(out.Addresses, "address")), ""}
@@ -166,7 +164,7 @@ func screen(t *os.File, out *tables.FabricSnapshot) string {
 	return strings.Join(lines, "\n")
 }
 
-// newLinkSetCmd makes rackless link set, with one flag for each setting that package fabric knows.
+// newLinkSetCmd has a flag for each setting of package fabric.
 func newLinkSetCmd(a *app) *cobra.Command {
 	var format string
 	var ports []string
@@ -189,7 +187,7 @@ func newLinkSetCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// Start from the current links: settings without a flag stay as they are, and only the switch knows them.
+			// Settings without a flag stay, and only the switch knows them.
 			before, err := c.Counters(cmd.Context())
 			if err != nil {
 				return err
@@ -198,7 +196,7 @@ func newLinkSetCmd(a *app) *cobra.Command {
 			if err != nil {
 				return cli.Usagef(cmd, "lab %s: %v", r.Lab.Name, err)
 			}
-			// Print the settings that the switch reports, not the requested ones.
+			// As the switch reports them.
 			after, err := r.SetLinks(cmd.Context(), c, changes)
 			if err != nil {
 				return err

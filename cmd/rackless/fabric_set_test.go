@@ -43,7 +43,6 @@ func TestFabricSetRefusesWhatCannotBe(t *testing.T) {
 	})
 }
 
-// Each settable key must have a flag, and the help must mention it.
 func TestEverySettingOfALinkIsAFlag(t *testing.T) {
 	a, _, _ := testApp(t)
 	cmd := newLinkSetCmd(a)

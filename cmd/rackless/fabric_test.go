@@ -77,7 +77,7 @@ func TestWatchingOnATerminalLeavesItAsItWas(t *testing.T) {
 			cancel()
 		}
 		c := counters(began, n, 1000, 1000)
-		for range 20 { // more than the terminal's ten lines
+		for range 20 {
 			c.Ports = append(c.Ports, fabric.PortCounters{Name: "more"})
 		}
 		return tables.DescribeFabric("pair", c, before), nil

@@ -6,13 +6,12 @@ import (
 	"testing"
 )
 
-// cardScript prints the default, current and next settings of the first card's firmware, and the functions of the
-// card.
+// cardScript prints default, current and next settings of the first card's firmware, and its functions.
 const cardScript = `mstconfig -d 0000:21:00.0 -e query NUM_OF_VFS && ls -d /sys/bus/pci/devices/0000:21:*`
 
-// TestPrepareSetsTheFirmwareOfAConnectX lets prepare change a card's firmware for a lab with virtual functions, lets
-// the lab's nodes use the functions, and rolls back. The card starts with one function less than its maximum, as if
-// set by hand. The test belongs to make test-faults because it boots the host.
+// TestPrepareSetsTheFirmwareOfAConnectX is for virtual functions that nodes use, with a rollback. The card starts with
+// one function less than its maximum, as if set by hand. The test belongs to make test-faults because it boots the
+// host.
 func TestPrepareSetsTheFirmwareOfAConnectX(t *testing.T) {
 	h := newStudyHost(t, "cards", "cards-host.yaml", "cards-lab.yaml")
 	card := func(when, firmware string, functions int) {
@@ -54,8 +53,7 @@ func TestPrepareSetsTheFirmwareOfAConnectX(t *testing.T) {
 	}
 }
 
-// nodesDriveTheirFunctions starts the lab. The driver in each node uses its virtual function, and the nodes reach
-// each other by RDMA.
+// nodesDriveTheirFunctions requires RDMA between the lab's nodes.
 func (h *small) nodesDriveTheirFunctions(t *testing.T) {
 	t.Helper()
 	h.mustHost(t, "rackless up lab.yaml && rackless verify virtual")

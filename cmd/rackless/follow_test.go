@@ -13,17 +13,17 @@ import (
 	"github.com/rackless/rackless/rack/course"
 )
 
-// followed lists the pages that a script runs with the command follow, one after the other.
+// followed are run in turn by a script.
 var followed = []string{"docs/course.md", "docs/first-lab.md"}
 
 var (
-	// Progress output is not compared, because it differs between runs.
+	// It differs between runs.
 	progressLine = regexp.MustCompile(`(?m)^(ok|failed) .* \d+\.\d\d s\n`)
 	accelerators = regexp.MustCompile(`on (tcg \(emulated\)|kvm)`)
 )
 
-// followCommand is a command of scripts: "follow PAGE" types the commands of a page of docs, and compares the facts of
-// their output with the facts that the page shows. With -update-tutorial it writes the page.
+// followCommand implements "follow PAGE": it compares the facts of the commands' output with the page, or writes it
+// with -update-tutorial.
 func followCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: follow PAGE")
@@ -42,7 +42,7 @@ func followCommand(ts *testscript.TestScript, neg bool, args []string) {
 		for i := range b.commands {
 			c := &b.commands[i]
 			n++
-			// Two programs may print at once: put standard error last.
+			// Two programs may print at once.
 			err := ts.Exec("sh", "-c", c.text)
 			got := ts.ReadFile("stdout")
 			if err != nil || strings.Contains(got, "Usage:") {
@@ -67,8 +67,7 @@ func followCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// puzzlesCommand implements the script command "puzzles LAB". It breaks a running lab by each puzzle, expects verify
-// to fail in the check listed in the table, and mends the lab before the next one.
+// puzzlesCommand implements "puzzles LAB". Verify has to fail in the table's check of each puzzle.
 func puzzlesCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: puzzles LAB")

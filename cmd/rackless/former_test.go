@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Each former flag does the same as the present ones, and says its present spelling on standard error.
+// Each also says its present spelling on standard error.
 func TestFormerFlags(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
@@ -42,7 +42,7 @@ func TestFormerFlags(t *testing.T) {
 	if _, err := os.Stat(file("host.tar.zst")); err != nil {
 		t.Error(err)
 	}
-	// A default for a former flag counts, unless the present one is on the command line.
+	// A default for a former flag counts, unless the present one is given.
 	for _, args := range []string{"plan " + pairLab, "plan " + pairLab + " --host " + epycHost} {
 		a, out, said := testApp(t)
 		env := a.env

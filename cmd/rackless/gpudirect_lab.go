@@ -14,8 +14,7 @@ import (
 	"github.com/rackless/rackless/report/tables"
 )
 
-// gpuDirectInLab moves bytes between the GPUs and the NICs of a running lab. tried is false if args do not name one:
-// a file of that name is read as a machine.
+// gpuDirectInLab's tried is false if args name no running lab: a file of that name is read as a machine.
 func (a *app) gpuDirectInLab(ctx context.Context, format string, args []string) (tried bool, err error) {
 	if len(args) != 1 || args[0] == "-" {
 		return false, nil
@@ -25,7 +24,7 @@ func (a *app) gpuDirectInLab(ctx context.Context, format string, args []string) 
 	}
 	r, err := a.openLab(args[0])
 	if err != nil {
-		return false, nil // the error of a file that is missing says more
+		return false, nil // a missing file's error says more
 	}
 	defer r.Close()
 	p, end := a.progress()

@@ -13,32 +13,27 @@ import (
 	"github.com/rackless/rackless/internal/storey"
 )
 
-// aloneInItsGroup removes the other devices from the NIC's IOMMU group.
 const aloneInItsGroup = `cd /sys/bus/pci
 [ ! -e drivers/shpchp/0000:02:00.0 ] || echo 0000:02:00.0 >drivers/shpchp/unbind
 [ ! -e devices/0000:03:01.0 ] || echo 1 >devices/0000:03:01.0/remove`
 
-// TestGuardsRefuseAndNothingIsChanged looks at some of the dangers.
 func TestGuardsRefuseAndNothingIsChanged(t *testing.T) {
 	t.Parallel()
 	needEmulation(t)
 	guardsRefuse(t, storey.Some(storey.Rand(t), guardRounds(), guardRoundsDrawn))
 }
 
-// TestE2EGuardsRefuseAndNothingIsChanged looks at all of them.
 func TestE2EGuardsRefuseAndNothingIsChanged(t *testing.T) {
 	storey.E2E(t)
 	t.Parallel()
 	guardsRefuse(t, guardRounds())
 }
 
-// guardRoundsDrawn is how many rounds of dangers make test looks at.
 const guardRoundsDrawn = 3
 
-// guardsRefuse makes what a plan is for dangerous after the plan was made, in an emulated host, and prepares it then:
-// what the host or somebody else uses stays as it is, and so does everything else. What this host does not have (a disk
-// on a card of its own, mounted, with swap, or as the root; a console on the GPU) the guards meet in host/device, on a
-// real kernel too: no plan would ask for them.
+// guardsRefuse makes a plan dangerous after it was made, in an emulated host, and prepares it: everything stays as it
+// is. Guards for things that this host lacks (a disk on a card of its own, mounted, with swap, or as the root; a
+// console on the GPU) are tested in host/device, on a real kernel too.
 func guardsRefuse(t *testing.T, rounds [][]guardCase) {
 	h := newSmall(t, "guards", smallProfile)
 	h.isAsItsImage(t)
@@ -51,10 +46,9 @@ func guardsRefuse(t *testing.T, rounds [][]guardCase) {
 	h.refuses(t, "rackless prepare cpus.yaml --yes",
 		"CPU 0 would go to a lab node, and the kernel needs it: plan again with a core of its NUMA node for the host")
 
-	// The NIC on the conventional PCI bus can be given away, because its bridge has no driver and its neighbour is
-	// removed.
+	// This NIC can be given away: its bridge has no driver and its neighbour is removed.
 	h.mustHost(t, aloneInItsGroup)
-	// Keep the plan without preparing the host: the process is killed once the first step is in the journal.
+	// This keeps the plan without preparing the host.
 	if out, status := h.host(t, "RACKLESS_FAULT=kill:1:begun rackless prepare lab.yaml --yes"); status != exitKilled {
 		t.Fatalf("status %d\n%s", status, out)
 	}
@@ -73,13 +67,12 @@ func guardsRefuse(t *testing.T, rounds [][]guardCase) {
 			h.each(t, undo)
 		})
 	}
-	// The rounds leave nothing behind that blocks prepare. With Debian's driverctl installed, driverctl lists the
-	// devices given away.
+	// Nothing blocks prepare. Debian's driverctl lists the devices given away.
 	h.installDriverctl(t)
 	if out, status := h.host(t, "rackless prepare --yes"); status != exitReboot {
 		t.Errorf("prepare at last: status %d\n%s", status, out)
 	}
-	// GRUB's own scripts put the arguments into all entries, including the one for recovery.
+	// GRUB's scripts put them into all entries, also for recovery.
 	if entries := h.mustHost(t, "grep -c isolcpus= /boot/grub/grub.cfg"); entries != "3\n" {
 		t.Errorf("%s entries of GRUB have the arguments", entries)
 	}
@@ -92,7 +85,7 @@ func guardsRefuse(t *testing.T, rounds [][]guardCase) {
 			t.Errorf("driverctl's overrides after prepare lack %s: %q", want, out)
 		}
 	}
-	// A missing journal is noticed, and nothing is changed until it is back.
+	// Nothing is changed until the journal is back.
 	h.mustHost(t, "mv /var/lib/rackless/host/journal /root/journal")
 	for _, command := range []string{cutRollback, "rackless prepare --yes"} {
 		if out, status := h.host(t, command); status != exitFailed || !strings.Contains(out, "are missing or damaged") {
@@ -114,12 +107,11 @@ type guardCase struct {
 	want     []string // expected words of the refusal
 }
 
-// guardRounds returns cases grouped into rounds. A refusal takes an emulated host seconds and prepare lists all
-// reasons, so the cases of a round share one. They use enp33s0, which goes to a lab node, or enp65s0, the port with
-// virtual functions; a cable connects both. A case has its own round if it hides other reasons or removes a NIC they
-// need.
+// guardRounds groups cases, because a refusal takes an emulated host seconds and prepare lists all reasons. They use
+// enp33s0, which goes to a lab node, or enp65s0, the port with virtual functions; a cable connects both. A case has its
+// own round if it hides other reasons or removes a NIC they need.
 func guardRounds() [][]guardCase {
-	// A NIC leaves a namespace some time after the namespace has ended.
+	// A NIC leaves some time after its namespace has ended.
 	back := func(netdev string) string {
 		return "\nfor i in $(seq 60); do [ ! -e /sys/class/net/" + netdev +
 			" ] || break; sleep 0.5; done; udevadm settle; [ -e " +
@@ -265,7 +257,7 @@ virsh define holder.xml`,
 			want: []string{busy + "its network device enp33s0 is in the network namespace of box"},
 		}},
 		{{
-			// The server is at the other end of the cable, which is in its own namespace.
+			// At the other end of the cable, in its own namespace.
 			name: "a connection to network storage",
 			do: `ip netns add far; ip link set enp65s0 netns far
 ip -n far addr add 192.0.2.9/24 dev enp65s0; ip -n far link set enp65s0 up
@@ -283,7 +275,7 @@ for i in $(seq 60); do ! grep -q ":0CBC 01 " /proc/net/tcp || break; sleep 1; do
 	}
 }
 
-// installDriverctl installs the package, as apt would, on a host without a network.
+// installDriverctl works like apt, without a network.
 func (h *small) installDriverctl(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
@@ -305,16 +297,15 @@ func (h *small) installDriverctl(t *testing.T) {
 	h.mustHost(t, "base64 -d driverctl.base64 >driverctl.deb && dpkg --install driverctl.deb")
 }
 
-// each runs scripts in one call. Each of them has to succeed.
 func (h *small) each(t *testing.T, scripts []string) {
 	t.Helper()
 	h.mustHost(t, "(\n"+strings.Join(scripts, "\n) && (\n")+"\n)")
 }
 
-// refuses runs a command that has to refuse, give the reasons, and change nothing.
+// refuses expects the reasons, and no change.
 func (h *small) refuses(t *testing.T, command string, reasons ...string) {
 	t.Helper()
-	// One call, because each costs an emulated CPU a third of a second.
+	// Each call costs an emulated CPU a third of a second.
 	out, status := h.host(t, "sh fingerprint >/run/before; "+command+
 		"; status=$?; sh fingerprint | diff -u /run/before - | sed 's/^/changed: /'; exit $status")
 	if status != exitFaults {

@@ -9,8 +9,7 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// isAsItsImage holds a host to what the image of hosts is for. That changed kernel arguments are in force after another
-// boot, and that files stay, is in TestPowerCut.
+// isAsItsImage leaves changed kernel arguments and files over a boot to TestPowerCut.
 func (h *small) isAsItsImage(t *testing.T) {
 	t.Helper()
 	d, err := rack.DefaultDirs(os.Getenv, os.Getuid())

@@ -17,8 +17,7 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// steering must not reach a terminal: it clears the screen, sets a title, has colours as one byte and as two,
-// reverses letters, and hides some.
+// steering clears the screen, sets a title, has colours as one byte and as two, reverses letters, and hides some.
 const steering = "\x1b[2J\x1b]0;t\x07\x1b[31m\u009b31m\u202e\u2066\u200b\U000e0041\r"
 
 var hostileFiles = map[string]string{
@@ -30,7 +29,6 @@ var hostileFiles = map[string]string{
 		` "metric": "\u2066", "unit": "\u001b]0;t\u0007", "value": 1}], "findings": [{"title": "\u001b[2J"}]}`,
 }
 
-// checkShown reports escape sequences in an output.
 func checkShown(t *testing.T, what, out string) {
 	t.Helper()
 	for i, r := range out {
@@ -41,8 +39,7 @@ func checkShown(t *testing.T, what, out string) {
 	}
 }
 
-// TestNothingInAFileSteersTheTerminal gives files with escape sequences in content and name to every verb that takes
-// a file.
+// TestNothingInAFileSteersTheTerminal has escape sequences in content and name, for every verb that takes a file.
 func TestNothingInAFileSteersTheTerminal(t *testing.T) {
 	for kind, text := range hostileFiles {
 		t.Run(kind, func(t *testing.T) {
@@ -53,7 +50,7 @@ func TestNothingInAFileSteersTheTerminal(t *testing.T) {
 			for what, line := range readsFiles {
 				switch {
 				case line == onlyWritten, line == asStudyReport, strings.HasSuffix(what, "--kernel"):
-					continue // every file is accepted as a kernel, and an image would be built for it
+					continue // any file is a kernel, and an image would be built
 				}
 				args := strings.Fields(line)
 				for i, arg := range args {
@@ -71,7 +68,7 @@ func TestNothingInAFileSteersTheTerminal(t *testing.T) {
 					t.Fatal(err)
 				}
 				cmd.Stdin = in
-				out, _ := cmd.CombinedOutput() // the test does not depend on which verbs accept such a file
+				out, _ := cmd.CombinedOutput() // whichever verbs accept it
 				checkShown(t, what+" of "+kind, string(out))
 				in.Close()
 				cancel()
@@ -80,7 +77,7 @@ func TestNothingInAFileSteersTheTerminal(t *testing.T) {
 	}
 }
 
-// Text in a file of studies is escaped for people, and exact in output for programs.
+// For people it is escaped; programs get it exactly.
 func TestNothingInAStudySteersTheTerminal(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s.db")
@@ -110,7 +107,7 @@ func TestNothingInAStudySteersTheTerminal(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), "rackless", append(args, "--db", path)...)
 		inDirectory(cmd, dir)
 		cmd.Stdout, cmd.Stderr = out, out
-		_ = cmd.Run() // there is no report for a study without a spec
+		_ = cmd.Run() // no report without a spec
 	}
 	for _, args := range [][]string{{"study", "ls"}, {"study", "report", steering}, {"study", "report", steering,
 		"-o",

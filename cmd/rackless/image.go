@@ -18,8 +18,7 @@ import (
 	"github.com/rackless/rackless/vm/images"
 )
 
-// newImageCmd makes rackless image and its subcommands. up does not need them; they fill or empty caches on purpose,
-// for example in CI.
+// newImageCmd fills or empties caches on purpose, for example in CI; up does not need it.
 func newImageCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "image",
@@ -51,7 +50,6 @@ func newImageLsCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// buildOutput is the JSON output of image build. See docs/json.md.
 type buildOutput struct {
 	Key    string `json:"key"`
 	Dir    string `json:"dir"`
@@ -89,7 +87,6 @@ func newImageBuildCmd(a *app) *cobra.Command {
 
 const archUsage = "architecture of the nodes, amd64 or arm64 (default: that of this machine)"
 
-// inCache runs an operation that takes a minute or downloads packages, and shows its steps.
 func (a *app) inCache(d rack.Dirs, do func(o image.Options) error) error {
 	p, end := a.progress()
 	defer end()

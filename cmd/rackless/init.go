@@ -18,7 +18,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// newInitCmd makes rackless init. up accepts its file unchanged, because a first lab should need no editing.
+// newInitCmd's file needs no editing before up.
 func newInitCmd(a *app) *cobra.Command {
 	var emulated bool
 	cmd := &cobra.Command{
@@ -28,7 +28,7 @@ func newInitCmd(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			devices := !emulated && hasDevices(cmd.Context())
 			file := append(args, "lab.yaml")[0]
-			// A lab with devices needs a plan and a prepared host before up.
+			// Devices need a plan and a prepared host.
 			next := "up"
 			if devices {
 				next = "plan"
@@ -40,7 +40,7 @@ func newInitCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// starter returns a first lab file. The lab has the name of the file if that is a valid name.
+// starter names the lab after the file if that is a valid name.
 func starter(file string, devices bool) []byte {
 	text := lab.Starter(strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)), devices)
 	if _, err := lab.Parse(file, text); err != nil {
@@ -50,7 +50,7 @@ func starter(file string, devices bool) []byte {
 }
 
 func (a *app) create(file string, data []byte, next string) error {
-	// O_EXCL rather than a check beforehand, so that a file created in between is not overwritten.
+	// O_EXCL protects a file created in between.
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {
 		return cli.Usage(fmt.Errorf("%s exists, and is not overwritten: give another name", file))
@@ -65,8 +65,7 @@ func (a *app) create(file string, data []byte, next string) error {
 	return err
 }
 
-// hasDevices reports whether this machine has a GPU and an RDMA NIC for each of two nodes. It returns false if the
-// machine cannot be read.
+// hasDevices needs a GPU and an RDMA NIC for each of two nodes.
 func hasDevices(ctx context.Context) bool {
 	h, err := inspect.Read(ctx, inspect.Live())
 	if err != nil {

@@ -37,10 +37,8 @@ const (
 	formHTML   = "html"
 )
 
-// Values of --fail-on besides the severities.
 const failNever = "never"
 
-// manyGCPercent is the GOGC value while many machines are read.
 const manyGCPercent = 400
 
 type inspectOptions struct {
@@ -52,9 +50,9 @@ type inspectOptions struct {
 	diff      bool
 	wide      bool
 	hosts     []string // of --host
-	save      string   // directory for the snapshots of hosts that are read by ssh
+	save      string   // for snapshots of hosts read by ssh
 	summary   bool
-	workers   int // number of hosts that are read at once
+	workers   int
 }
 
 func init() {
@@ -68,8 +66,7 @@ func init() {
 	}
 }
 
-// newInspectCmd makes rackless inspect. One verb reads this machine, a snapshot, and many dumps, so that a script
-// works on all of them.
+// newInspectCmd reads this machine, a snapshot, and many dumps, so that a script works on all.
 func newInspectCmd(a *app) *cobra.Command {
 	o := inspectOptions{form: formTable, failOn: failNever}
 	cmd := &cobra.Command{
@@ -117,14 +114,14 @@ func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) err
 		return a.summarize(ctx, o, jobs)
 	}
 	many := jobs.Many
-	// Pictures and pages cannot hold several hosts in one file.
+	// Pictures and pages cannot hold several hosts.
 	one := append([]string{formSVG, formHTML}, hostview.EnvForms...)
 	if many && slices.Contains(one, o.form) {
 		return cli.Usage(fmt.Errorf("-o %s is of one host, and there are %d: name one, or take -o json", o.form,
 			len(jobs.All)))
 	}
-	// A machine's data live for a millisecond. Collecting less often costs about 100 MiB of memory and saves a tenth
-	// of the time. GOGC still overrides it.
+	// A machine's data live for a millisecond. Collecting less often costs about 100 MiB and saves a tenth of the time.
+	// GOGC still overrides it.
 	if len(jobs.All) > 1 && a.env("GOGC") == "" {
 		defer debug.SetGCPercent(debug.SetGCPercent(manyGCPercent))
 	}
@@ -143,14 +140,13 @@ func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) err
 type readHost struct {
 	name  string
 	doc   *hostview.Document
-	fault bool   // has a finding at or above the severity of --fail-on
+	fault bool   // at or above --fail-on
 	text  []byte // the printed form
 	err   error
 }
 
-// eachHost reads several hosts at once with work and calls take for one after the other, in the order of the
-// arguments, so that the output is reproducible. It prints errors, and counts failures and hosts with a finding at
-// which --fail-on fails.
+// eachHost reads hosts at once with work and calls take in the order of the arguments, so that the output is
+// reproducible. It prints errors, and counts failures and hosts at which --fail-on fails.
 func (a *app) eachHost(ctx context.Context, o inspectOptions, jobs []inspect.Job, work func(*readHost) error,
 	take func(readHost) error) (failed, faults int, err error) {
 	err = parallel.InOrderBy(ctx, o.workers, jobs, func(ctx context.Context, j inspect.Job) readHost {
@@ -188,7 +184,7 @@ func ended(err error, failed, faults, all int) error {
 	return nil
 }
 
-// hostJobs returns the hosts at paths and of --host. far means that some are read by ssh or from a vCenter.
+// hostJobs includes --host. far means that some are read by ssh or from a vCenter.
 func (a *app) hostJobs(ctx context.Context, o inspectOptions, paths []string) (all inspect.Jobs, far bool, err error) {
 	if o.root != "" {
 		return inspect.Jobs{All: []inspect.Job{{Name: o.root, Read: func(ctx context.Context) (*topology.Host, error) {
@@ -242,7 +238,7 @@ func (a *app) hostJobs(ctx context.Context, o inspectOptions, paths []string) (a
 		err = add(inspect.Select(nil, a.in, o.grouping))
 	}
 	if err == nil && len(paths) > 0 {
-		// The contents of the files decide which files belong to one host, so report it if several became one host.
+		// The contents of the files decide, so report it.
 		err = add(inspect.Select(paths, a.in, o.grouping))
 	}
 	if err == nil && len(names) > 0 {
@@ -298,20 +294,20 @@ func (a *app) writeTable(form string, hosts interface {
 	return hosts.WriteTable(a.out, hostview.TableOptions{Width: a.width(), Color: a.color()})
 }
 
-// printHost prints one host. With many, JSON has one line per host, and every other form has a heading.
+// printHost prints, of many, a JSON line or a heading for each host.
 func (a *app) printHost(r *readHost, o inspectOptions, many bool) error {
-	// A host is printed as a whole or not at all, so that an error leaves no partial host in the output of many.
+	// As a whole or not at all, so that an error leaves no partial host.
 	var b bytes.Buffer
 	if many && o.form != formatJSON {
 		fmt.Fprintf(&b, "==> %s <==\n", r.name)
 	}
-	// Output to a file or a pipe has no width limit, so nothing is left out.
+	// A file or a pipe has no width limit.
 	table := hostview.TableOptions{Width: a.width(), Wide: o.wide || a.width() == 0, Color: a.color()}
 	err := r.doc.Write(&b, o.form, many, table)
 	if many && o.form != formatJSON {
 		b.WriteByte('\n')
 	}
-	r.text, r.doc = b.Bytes(), nil // a text that waits for its turn takes less memory than its host
+	r.text, r.doc = b.Bytes(), nil // it takes less memory than its host
 	return err
 }
 
@@ -321,7 +317,7 @@ func fails(all []finding.Finding, limit string) bool {
 	})
 }
 
-// remoteWorkers is the number of hosts read at once over ssh, which waits most of the time.
+// remoteWorkers is high: ssh waits most of the time.
 const remoteWorkers = 16
 
 func (a *app) addHostFlags(cmd *cobra.Command, o *inspectOptions) {
@@ -332,7 +328,6 @@ func (a *app) addHostFlags(cmd *cobra.Command, o *inspectOptions) {
 	for _, old := range []string{"snapshot", "hosts"} {
 		cli.Renamed(cmd, old, "", "host")
 	}
-	// A directory needs no flag of its own to be read as the root of a machine.
 	cli.Replaced(cmd, "root", "", "--host", func(dir string) error {
 		o.root = dir
 		return nil
@@ -344,7 +339,7 @@ func (a *app) addHostFlags(cmd *cobra.Command, o *inspectOptions) {
 	cmd.MarkFlagsMutuallyExclusive("summary", "diff")
 }
 
-// remoteJobs returns hosts to read by ssh, and keeps their snapshots in the directory save, unless that is "".
+// remoteJobs keeps snapshots in the directory save, unless that is "".
 func remoteJobs(hosts []string, save string) (jobs inspect.Jobs, err error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -355,7 +350,7 @@ func remoteJobs(hosts []string, save string) (jobs inspect.Jobs, err error) {
 	return jobs, err
 }
 
-// addInsecure adds --insecure to a verb that talks to vSphere. govc's environment variable has the same effect.
+// addInsecure is like govc's environment variable.
 func addInsecure(cmd *cobra.Command) {
 	cmd.Flags().BoolFunc("insecure", "trust whatever server answers as the vCenter (the same as GOVC_INSECURE=1)",
 		func(string) error { return os.Setenv("GOVC_INSECURE", "1") })
@@ -371,7 +366,7 @@ func (a *app) summarize(ctx context.Context, o inspectOptions, jobs inspect.Jobs
 		names, docs = append(names, r.name), append(docs, r.doc)
 		return nil
 	})
-	// A table of no host would be a head alone, after the errors of all hosts.
+	// Not a head alone, after the errors of all hosts.
 	if err == nil && (len(docs) > 0 || show.ForPrograms(o.form)) {
 		err = a.writeTable(o.form, hostview.NewGroup(names, docs))
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/rackless/rackless/vm/kerneltest"
 )
 
-// hostArgs describe a machine with two packages and NUMA nodes, an IOMMU, and a second root complex on node 1 with a
-// switch, a NIC with virtual functions, and a display controller.
+// hostArgs have two packages and NUMA nodes, an IOMMU, and a second root complex on node 1 with a switch, a NIC with
+// virtual functions, and a display controller.
 var hostArgs = strings.Fields(`-machine q35,kernel-irqchip=split -cpu qemu64 -m 2048
 -smp 8,sockets=2,cores=4,threads=1
 -object memory-backend-ram,id=m0,size=1024M -object memory-backend-ram,id=m1,size=1024M
@@ -24,8 +24,7 @@ var hostArgs = strings.Fields(`-machine q35,kernel-irqchip=split -cpu qemu64 -m 
 -device xio3130-downstream,id=d1,bus=up,chassis=3 -device xio3130-downstream,id=d2,bus=up,chassis=4
 -device igb,bus=d1 -device secondary-vga,bus=d2`)
 
-// guestInit inspects the machine and waits to be switched off. If it powered off by itself, output could be lost on
-// the serial line.
+// guestInit waits to be switched off: at a power-off by itself, output could be lost on the serial line.
 const guestInit = `#!/bin/sh
 b=/bin/busybox
 $b mkdir -p /proc /sys
@@ -38,7 +37,7 @@ echo END
 $b sleep 600
 `
 
-// This test runs inspect under a real kernel on a machine of known topology, so that every reader of /sys is checked.
+// Every reader of /sys is checked under a real kernel.
 func TestInspectInAMachineOfKnownTopology(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -46,7 +45,7 @@ func TestInspectInAMachineOfKnownTopology(t *testing.T) {
 	}
 	m := kerneltest.Find(t)
 	m.Keep(t, "bin/busybox", "bin/sh")
-	// TestMain runs this binary as rackless under that name.
+	// TestMain runs this binary as rackless.
 	m.Add(t, kerneltest.Self(t, "rackless"), cpio.StaticFile("inspect", guestInit, 0o755))
 	text := m.Run(t, hostArgs, "rdinit=/inspect intel_iommu=on iommu=pt isolcpus=2-3")
 	var h topology.Host

@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/machine/inspect"
 )
 
-// The help of inspect must list exactly the kinds of input named in the error about an unknown text.
+// Exactly the kinds in the error about an unknown text.
 func TestHelpOfInspectListsAllKindsOfTexts(t *testing.T) {
 	t.Parallel()
 	help, err := helpFiles.ReadFile("help/inspect.md")
@@ -25,7 +25,7 @@ func TestHelpOfInspectListsAllKindsOfTexts(t *testing.T) {
 	if !found {
 		t.Fatalf("the error lists no kinds: %v", err)
 	}
-	// Words of the error that the help expresses differently, and words that are not part of a kind's name.
+	// The help expresses these differently, or they are no part of a kind's name.
 	same := map[string]string{"domain": "dumpxml", "IOMMU": "/sys/kernel/iommu_groups", "groups": "find", "host": "",
 		"of": "", "vSphere": "", "govc": "", "object.save": "", "or": ""}
 	for _, w := range word.FindAllString(known, -1) {

@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/study/importer"
 )
 
-// A log of a measurement is not a machine. The error names the verbs that accept it.
+// The error names the verbs that accept it.
 func TestInspectSaysWhatTakesResults(t *testing.T) {
 	t.Parallel()
 	for _, pattern := range []string{"../../study/importer/testdata/cases/*", "../../bench/tool/testdata/nvbandwidth/*",

@@ -11,10 +11,8 @@ import (
 	"github.com/rackless/rackless/vm/vsphere"
 )
 
-// sshScheme begins the name of a host that is read by ssh.
 const sshScheme = "ssh://"
 
-// schemes are the readers of hosts that are not files.
 var schemes = map[string]func(context.Context, string) (*topology.Host, error){
 	lab.VSphereScheme: vsphere.ReadHost,
 	sshScheme: func(ctx context.Context, name string) (*topology.Host, error) {

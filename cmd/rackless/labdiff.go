@@ -12,13 +12,13 @@ import (
 	"github.com/rackless/rackless/rack"
 )
 
-// planArtifacts returns the files of a plan, including the scripts that prepare its host.
+// planArtifacts includes the scripts that prepare the host.
 var planArtifacts = host.Artifacts
 
-// upRefuses returns the error of up on this machine for a valid lab.
+// upRefuses is about a valid lab on this machine.
 var upRefuses = rack.Check
 
-// newLabDiffCmd makes rackless lab diff. Before up, it shows the nodes that up would interrupt.
+// newLabDiffCmd shows the nodes that up would interrupt.
 func newLabDiffCmd(a *app) *cobra.Command {
 	var format string
 	cmd := ofLabFile(&cobra.Command{

@@ -17,13 +17,12 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// newLabCmd makes rackless lab, which holds the commands for lab files.
 func newLabCmd(a *app) *cobra.Command {
 	return grouping("lab", "Check a lab file, show its defaults, and what up would change",
 		newLabCheckCmd(a), newLabDefaultsCmd(a), newLabDiffCmd(a), newLabSchemaCmd(a))
 }
 
-// labCheckOutput is the JSON output of lab check for a valid file.
+// labCheckOutput is for a valid file.
 type labCheckOutput struct {
 	File        string `json:"file"`
 	Lab         string `json:"lab"`
@@ -32,16 +31,16 @@ type labCheckOutput struct {
 	Subnet      string `json:"subnet"`
 	MTU         int    `json:"mtu"`                  // bytes
 	RDMAPayload int    `json:"rdma_payload"`         // bytes
-	UpRefuses   string `json:"up_refuses,omitempty"` // reason for which up refuses it although it is valid
+	UpRefuses   string `json:"up_refuses,omitempty"` // although it is valid
 }
 
-// labFaultsOutput is the JSON output of lab check for a file with errors.
+// labFaultsOutput is for a file with errors.
 type labFaultsOutput struct {
 	File   string     `json:"file"`
 	Faults lab.Errors `json:"faults"`
 }
 
-// newLabCheckCmd makes rackless lab check. It lists all errors at once and exits with status 2, like up.
+// newLabCheckCmd lists all errors and exits with status 2, like up.
 func newLabCheckCmd(a *app) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
@@ -63,7 +62,7 @@ func newLabCheckCmd(a *app) *cobra.Command {
 			}
 			out := labCheckOutput{file, l.Name, string(l.RunBy()), len(l.Nodes), l.Fabric.Subnet.String(), l.Fabric.MTU,
 				l.Fabric.RDMAPayload(), ""}
-			// The file is valid, and may be meant for another machine or for a plan.
+			// It may be meant for another machine or for a plan.
 			if err := upRefuses(l); err != nil {
 				out.UpRefuses = err.Error()
 				fmt.Fprintf(a.err, "the file is right, but up will refuse it: %v\n", err)
@@ -77,7 +76,7 @@ func newLabCheckCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// newLabDefaultsCmd makes rackless lab defaults. Its output is a lab file with the same meaning and all defaults.
+// newLabDefaultsCmd prints a lab file with the same meaning.
 func newLabDefaultsCmd(a *app) *cobra.Command {
 	return ofLabFile(&cobra.Command{
 		Use:   "defaults [LAB.yaml]",
@@ -100,8 +99,8 @@ func newLabSchemaCmd(a *app) *cobra.Command {
 	}
 }
 
-// ofLabFile completes a verb whose one argument is a lab file, by default the only one in this directory. run
-// receives the lab, and the file name for messages.
+// ofLabFile completes a verb whose one argument is a lab file, by default the only one here. run gets the file's name
+// for messages.
 func ofLabFile(cmd *cobra.Command, run func(ctx context.Context, l *lab.Lab, file string) error) *cobra.Command {
 	cmd.Args, cmd.ValidArgsFunction = cli.MaxArgs(1, "one LAB.yaml"), completeLabFiles
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -118,7 +117,6 @@ func ofLabFile(cmd *cobra.Command, run func(ctx context.Context, l *lab.Lab, fil
 	return cmd
 }
 
-// labFile returns the lab file given by an optional argument, or the only one in this directory.
 func labFile(cmd *cobra.Command, args []string) (string, error) {
 	if len(args) > 0 {
 		return args[0], nil

@@ -19,7 +19,7 @@ type logsFlags struct {
 	lines                int // 0 means all
 }
 
-// newLogsCmd makes rackless logs. Logs are files, so they can be read after a node has ended.
+// newLogsCmd reads files, also after a node has ended.
 func newLogsCmd(a *app) *cobra.Command {
 	var f logsFlags
 	cmd := &cobra.Command{
@@ -48,7 +48,7 @@ func newLogsCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// A guest's output may contain escape sequences that permanently change the terminal.
+			// A guest's escape sequences may permanently change the terminal.
 			var w io.Writer = a.out
 			if terminal.Of(a.out) != nil {
 				w = &terminal.PlainWriter{W: a.out}
@@ -64,7 +64,7 @@ func newLogsCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// logPath finds the file, and explains on standard error if it is unexpectedly empty.
+// logPath explains on standard error if the file is unexpectedly empty.
 func (a *app) logPath(arg string, f logsFlags) (string, error) {
 	if f.daemon {
 		r, err := a.openLab(arg)

@@ -16,12 +16,11 @@ import (
 	"github.com/rackless/rackless/report/tables"
 )
 
-// lsOutput is the JSON output of ls. See docs/json.md.
 type lsOutput struct {
 	Labs []rack.Description `json:"labs"` // sorted by name
 }
 
-// newLsCmd makes rackless ls. It asks the machines for their state, because the state on disk may be old.
+// newLsCmd asks the machines, because the state on disk may be old.
 func newLsCmd(a *app) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
@@ -31,13 +30,12 @@ func newLsCmd(a *app) *cobra.Command {
 		Args:              cli.MaxArgs(1, "at most one lab"),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			// openLabs may return both racks and an error about unreadable labs.
+			// Both racks and an error are possible.
 			racks, err := a.openLabs(args)
 			out := lsOutput{Labs: []rack.Description{}}
 			for _, r := range racks {
 				out.Labs = append(out.Labs, r.Describe(cmd.Context()))
 			}
-			// Unreadable labs do not hide the others.
 			if show.ForPrograms(format) {
 				return errors.Join(show.Encode(a.out, format, out), err)
 			}
@@ -48,7 +46,6 @@ func newLsCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// openLabs opens the lab given by an optional argument, or all labs.
 func (a *app) openLabs(args []string) ([]*rack.Rack, error) {
 	if len(args) > 0 {
 		r, err := a.openLab(args[0])
@@ -76,7 +73,6 @@ func (a *app) openLab(arg string) (*rack.Rack, error) {
 	return rack.Open(d, name)
 }
 
-// openNode opens the lab of a node given as NODE or LAB/NODE.
 func (a *app) openNode(arg string) (r *rack.Rack, node string, err error) {
 	d, err := a.dirs()
 	if err != nil {
@@ -85,7 +81,7 @@ func (a *app) openNode(arg string) (r *rack.Rack, node string, err error) {
 	return rack.OpenNode(d, arg)
 }
 
-// printLabs prints the table, and problems on standard error.
+// printLabs prints problems on standard error.
 func (a *app) printLabs(out lsOutput, err error) error {
 	if len(out.Labs) == 0 {
 		if err == nil {
@@ -96,7 +92,7 @@ func (a *app) printLabs(out lsOutput, err error) error {
 	if err := a.show(tables.Labs(out.Labs, time.Now())); err != nil {
 		return err
 	}
-	// Remarks go to standard error, so that other programs can parse the table.
+	// So that other programs can parse the table.
 	for _, line := range tables.LabNotes(out.Labs) {
 		fmt.Fprintln(a.err, line)
 	}

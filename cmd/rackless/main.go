@@ -27,26 +27,26 @@ import (
 
 var version = "devel"
 
-// Exit codes, documented in the root command's help.
+// The root command's help documents them.
 const (
 	exitFailed = 1 // the operation failed
-	exitUsage  = 2 // the command line or a file is wrong
-	exitFaults = 3 // the command ran and found faults
+	exitUsage  = 2 // command line or file
+	exitFaults = 3 // found faults
 	exitReboot = 4 // all possible steps are done; a reboot is needed
 )
 
-// app holds the program's streams, environment and user ID, which tests replace.
+// app has streams, environment and user ID, which tests replace.
 type app struct {
-	in       *os.File // a *os.File, because console and exec check whether it is a terminal
+	in       *os.File // for the check of terminals
 	out, err io.Writer
 	env      func(string) string
 	environ  []string // the whole environment, as NAME=VALUE
 	uid      int
 	told     func() // ends the output of --verbose
-	all      bool   // the help of all commands was asked for
+	all      bool   // of all commands
 }
 
-// dirs returns this user's directories. It checks that other users cannot write to them.
+// dirs checks that other users cannot write to this user's directories.
 func (a *app) dirs() (userdirs.Dirs, error) {
 	d, err := userdirs.Default(a.env, a.uid)
 	if err != nil {
@@ -55,7 +55,7 @@ func (a *app) dirs() (userdirs.Dirs, error) {
 	return d, d.Check(a.uid)
 }
 
-// setDefaults sets flags that are missing on the command line from the environment and the user's config file.
+// setDefaults reads the environment and the user's config file.
 func (a *app) setDefaults(cmd *cobra.Command) error {
 	var d cli.Defaults
 	file, err := userdirs.ConfigFile(a.env, a.uid)
@@ -77,7 +77,7 @@ func (a *app) setDefaults(cmd *cobra.Command) error {
 	return d.Set(cmd, a.env)
 }
 
-// settle sets the flags for which former ones were given, and says how those are typed now.
+// settle translates former flags, and says how they are typed now.
 func (a *app) settle(cmd *cobra.Command) error {
 	said, err := cli.Settle(cmd)
 	for _, s := range said {
@@ -86,11 +86,11 @@ func (a *app) settle(cmd *cobra.Command) error {
 	return err
 }
 
-// variables lists the environment variables that do not correspond to a flag.
+// variables correspond to no flag.
 var variables = []string{"RACKLESS_RUN", "RACKLESS_CACHE", "RACKLESS_DATA", "RACKLESS_CONFIG", "RACKLESS_STATE",
 	"RACKLESS_FAULT", "RACKLESS_VSPHERE", "RACKLESS_STUDY_LOCK"}
 
-// tell starts --verbose. Progress is then printed as plain lines, because a live line would be overwritten.
+// tell starts --verbose, with plain lines of progress, because a live line would be overwritten.
 func (a *app) tell() {
 	env := a.env
 	a.env = func(name string) string {
@@ -104,14 +104,13 @@ func (a *app) tell() {
 
 func main() { os.Exit(run()) }
 
-// run is main, but returns the exit code.
+// run is main with an exit code.
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	a := &app{in: os.Stdin, out: &terminal.Writer{File: os.Stdout}, err: &terminal.Writer{File: os.Stderr},
 		env: os.Getenv, environ: os.Environ(), uid: os.Getuid()}
-	// The first Ctrl-C ends the command in an orderly way. It also restores the default, so that a second one kills
-	// the program at once.
+	// The first Ctrl-C ends the command in an orderly way, a second one kills the program at once.
 	context.AfterFunc(ctx, stop)
 	userfile.EndWith(ctx)
 	return a.run(ctx, os.Args[1:])
@@ -122,13 +121,13 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root := newRootCmd(a)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
-	a.told() // before the error, which is the last line
+	a.told() // the error is the last line
 	if err == nil {
 		return 0
 	}
 	code, text := exitCode(err)
 	if text != "" {
-		// An error after Ctrl-C is usually a consequence of the interruption.
+		// An error after Ctrl-C is usually its consequence.
 		if ctx.Err() != nil {
 			text = interrupted(ctx, err)
 		}
@@ -137,10 +136,8 @@ func (a *app) run(ctx context.Context, args []string) int {
 	return code
 }
 
-// errUndone is the error of a command that was interrupted and has left nothing behind.
 var errUndone = errors.New("everything that was begun is undone")
 
-// interrupted returns the message of a command that ended with err after Ctrl-C.
 func interrupted(ctx context.Context, err error) string {
 	switch text := err.Error(); {
 	case errors.Is(err, errUndone):
@@ -152,7 +149,7 @@ func interrupted(ctx context.Context, err error) string {
 	}
 }
 
-// otherNames maps commands to their names in other tools: ssh, docker, containerlab, kubectl, vagrant, and hwloc.
+// otherNames are from ssh, docker, containerlab, kubectl, vagrant, and hwloc.
 var otherNames = map[string][]string{
 	"cp":      {"copy", "scp"},
 	"doctor":  {"preflight"},
@@ -167,14 +164,12 @@ var otherNames = map[string][]string{
 	"verify":  {"test"},
 }
 
-// newRootCmd makes the command rackless with all verbs. Tests make a new one for each command line, because cobra
-// keeps the values of flags.
+// newRootCmd is made for each command line, because cobra keeps the values of flags.
 func newRootCmd(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rackless",
 		Short: "A rack without the rack: RDMA labs of many nodes on one machine",
-		// run prints errors once, with the matching exit code. cobra would add the whole help below a failure of a
-		// lab.
+		// run prints errors once. cobra would add the whole help below a failure of a lab.
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       version,
@@ -182,7 +177,7 @@ func newRootCmd(a *app) *cobra.Command {
 	var verbose bool
 	root.PersistentFlags().BoolVar(&verbose, "verbose", false, "say on standard error what is read, run and changed")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		// Defaults may be of former flags too. They do not count beside flags of the command line.
+		// Defaults may be of former flags too.
 		for _, step := range []func(*cobra.Command) error{a.settle, a.setDefaults, a.settle} {
 			if err := step(cmd); err != nil {
 				return err
@@ -211,7 +206,7 @@ func newRootCmd(a *app) *cobra.Command {
 		&cobra.Group{ID: "machine", Title: "This machine:"},
 		&cobra.Group{ID: "learn", Title: "Help:"},
 	)
-	// The groups follow a user's steps: a lab, its nodes, its figures, and the machine below.
+	// In the order of a user's steps.
 	group := func(id string, cmds ...*cobra.Command) {
 		for _, c := range cmds {
 			c.GroupID, c.SuggestFor = id, otherNames[c.Name()]
@@ -226,12 +221,12 @@ func newRootCmd(a *app) *cobra.Command {
 	group("machine", newInspectCmd(a), newPrepareCmd(a), newRollbackCmd(a), newHostCmd(a), newDoctorCmd(a),
 		newEmulateCmd(a), newImageCmd(a))
 	group("learn", newExplainCmd(a), newPuzzleCmd(a), newVersionCmd(a))
-	// These are hidden, so they are in no group.
+	// Hidden, in no group.
 	root.AddCommand(newDaemonCmd(a))
 	addFormerNames(a, root)
 	leave(root)
 
-	// cobra adds these two when it runs. Adding them here puts them into groups and makes their errors usage errors.
+	// cobra would add these two when it runs, without groups and usage errors.
 	root.SetHelpCommandGroupID("learn")
 	root.SetCompletionCommandGroupID("learn")
 	setHelp(root)
@@ -248,7 +243,7 @@ func newRootCmd(a *app) *cobra.Command {
 //go:embed help
 var helpFiles embed.FS
 
-// setHelp gives a command and its subcommands the texts of their files. cobra's own commands have no file.
+// setHelp skips cobra's own commands, which have no file.
 func setHelp(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		setHelp(c)
@@ -258,7 +253,7 @@ func setHelp(cmd *cobra.Command) {
 		return
 	}
 	long, examples, _ := strings.Cut(strings.TrimSuffix(string(text), "\n```\n"), "\n```\n")
-	// The %s in the file stands for a list that the program makes.
+	// A list that the program makes.
 	cmd.Long = strings.Replace(strings.TrimSpace(long), "%s", cmd.Long, 1)
 	if examples != "" {
 		cmd.Example = "  " + strings.ReplaceAll(examples, "\n", "\n  ")
@@ -272,7 +267,7 @@ func helpName(cmd *cobra.Command) string {
 	return strings.ReplaceAll(strings.TrimPrefix(cmd.CommandPath(), "rackless "), " ", "-") + ".md"
 }
 
-// exitCode returns the exit code for an error, and the text that is still to be printed.
+// exitCode also returns text that is still to be printed.
 func exitCode(err error) (code int, text string) {
 	if e, ok := errors.AsType[*cli.Error](err); ok {
 		return e.Code, e.Error()
@@ -281,7 +276,7 @@ func exitCode(err error) (code int, text string) {
 	if e, ok := errors.AsType[*fs.PathError](err); ok && e.Path == os.Stdout.Name() && errors.Is(e, syscall.EPIPE) {
 		return 128 + int(syscall.SIGPIPE), ""
 	}
-	// Other packages have errors that the caller caused by an impossible request.
+	// The caller's request was impossible.
 	_, wrong := errors.AsType[*planner.RequestError](err)
 	if _, changed := errors.AsType[*conduct.ChangedError](err); wrong || changed {
 		return exitUsage, err.Error()
@@ -289,13 +284,12 @@ func exitCode(err error) (code int, text string) {
 	return exitFailed, err.Error()
 }
 
-// hostFlag is --host, the host that a verb works on.
+// hostFlag is --host.
 type hostFlag struct{ host string }
 
-// hostHelp is the help of --host, after the purpose.
 const hostHelp = "`HOST`: local, a file or directory that inspect reads, ssh://NAME or vsphere://NAME"
 
-// add adds the flag to a verb, with a help text that begins with purpose.
+// add begins the help with purpose.
 func (h *hostFlag) add(cmd *cobra.Command, purpose string) {
 	cmd.Flags().StringVar(&h.host, "host", planner.Local, purpose+" "+hostHelp)
 	cli.Renamed(cmd, "snapshot", "", "host")
@@ -308,12 +302,11 @@ func offerHosts(cmd *cobra.Command) {
 	})
 }
 
-// check refuses an empty value of the flag and of others.
+// check refuses empty values, also of others.
 func (h *hostFlag) check(cmd *cobra.Command, what string, others ...string) error {
 	return cli.NotEmpty(cmd, what, append([]string{"host"}, others...)...)
 }
 
-// hosts reads the hosts that --host names.
 func (a *app) hosts() planner.Hosts { return planner.Hosts{Stdin: a.in, Schemes: schemes} }
 
 func grouping(use, short string, cmds ...*cobra.Command) *cobra.Command {
@@ -322,10 +315,9 @@ func grouping(use, short string, cmds ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// versionOutput is the JSON output of version. See docs/json.md.
 type versionOutput struct {
-	Version string `json:"version"` // version of rackless: a tag, the output of git describe, or "devel"
-	Go      string `json:"go"`      // version of Go that built it
+	Version string `json:"version"` // a tag, the output of git describe, or "devel"
+	Go      string `json:"go"`      // that built it
 	OS      string `json:"os"`
 	Arch    string `json:"arch"`
 }

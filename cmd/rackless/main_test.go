@@ -24,11 +24,10 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// TestMain runs this test binary as the program if it is called as rackless, by scripts or by the daemon that up
-// starts.
+// TestMain runs this test binary as the program if it is called as rackless, by scripts or as up's daemon.
 //
-// Unless -parallel is set, one more test than there are CPUs runs at a time. Tests that start machines wait for them
-// a third of the time, and the tests of the other packages finish earlier.
+// Unless -parallel is set, one more test than there are CPUs runs at a time: tests that start machines wait for them a
+// third of the time.
 func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0)+1)); err != nil {
 		panic(err)
@@ -36,40 +35,38 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"rackless": main})
 }
 
-// The scripts of testdata/script need no lab. Those of testdata/lab start labs in make test, and those of testdata/e2e
-// in make test-e2e only.
+// Those of testdata/lab start labs in make test, those of testdata/e2e in make test-e2e only; testdata/script needs
+// none.
 const (
 	scripts    = "testdata/script/*.txtar"
 	labScripts = "testdata/lab/*.txtar"
 	e2eScripts = "testdata/e2e/*.txtar"
 )
 
-// cloudImage names a disk image for testdata/e2e/cloud.txtar, which hack/cloud-image.sh makes.
+// cloudImage is for testdata/e2e/cloud.txtar; hack/cloud-image.sh makes it.
 const cloudImage = "RACKLESS_CLOUD_IMAGE"
 
-// TestScripts runs the command line like a user, without a lab.
 func TestScripts(t *testing.T) {
 	runScripts(t, testscript.Run, scripts, nil)
 }
 
-// TestLabs runs the scripts that start real labs, except the longest.
+// TestLabs runs all but the longest.
 func TestLabs(t *testing.T) {
 	runLabs(t, testscript.Run, labScripts, isLong)
 }
 
-// TestE2ELabs runs the scripts of labs that make test leaves out, but for the longest.
+// TestE2ELabs runs scripts that make test leaves out, but for the longest.
 func TestE2ELabs(t *testing.T) {
 	storey.E2E(t)
 	runLabs(t, testscript.Run, e2eScripts, isLong)
 }
 
-// isLong reports whether a script is of full nodes: those take longest, and build an image first.
+// isLong is true for full nodes, which build an image first.
 func isLong(name string) bool { return strings.HasPrefix(name, "full") }
 
-// isShort is the opposite of isLong.
 func isShort(name string) bool { return !isLong(name) }
 
-// inTurn runs scripts one after the other. As parallel tests, they would wait behind all other waiting ones.
+// inTurn runs scripts one by one. As parallel tests, they would wait behind all others.
 type inTurn struct{ *testing.T }
 
 func runInTurn(t *testing.T, p testscript.Params) { testscript.RunT(inTurn{t}, p) }
@@ -96,7 +93,6 @@ func runLabs(t *testing.T, run func(*testing.T, testscript.Params), pattern stri
 	runScripts(t, run, pattern, without)
 }
 
-// runScripts runs the scripts of a pattern, but for those that without says yes to.
 func runScripts(t *testing.T, run func(*testing.T, testscript.Params), pattern string, without func(string) bool) {
 	t.Helper()
 	all, err := filepath.Glob(pattern)
@@ -119,7 +115,7 @@ func runScripts(t *testing.T, run func(*testing.T, testscript.Params), pattern s
 		t.Fatal(err)
 	}
 	cache := os.Getenv("RACKLESS_CACHE")
-	if cache == "" { // the user's cache, so that each machine builds the image once
+	if cache == "" { // each machine builds the image once
 		d, err := rack.DefaultDirs(os.Getenv, os.Getuid())
 		if err != nil {
 			t.Fatal(err)
@@ -138,14 +134,14 @@ func runScripts(t *testing.T, run func(*testing.T, testscript.Params), pattern s
 		},
 		Files: all,
 		Setup: func(env *testscript.Env) error {
-			// Short, because paths of sockets lie below it, and a script's own directory is too long.
+			// For paths of sockets; a script's own directory is too long.
 			run, err := os.MkdirTemp("/tmp", "rl")
 			if err != nil {
 				return err
 			}
 			env.Defer(func() { nothingLeft(t, run) })
 			env.Setenv("RACKLESS_RUN", run)
-			// scripts run studies at the same time as each other and as other packages' scripts
+			// scripts run studies at the same time as each other
 			env.Setenv(lock.Variable, filepath.Base(run))
 			env.Setenv("RACKLESS_CACHE", cache)
 			env.Setenv("RACKLESS_DATA", filepath.Join(env.WorkDir, "data"))
@@ -178,10 +174,9 @@ func nothingLeft(t *testing.T, run string) {
 	}
 }
 
-// apps counts the apps made by testApp.
 var apps atomic.Int64
 
-// testApp returns the program with its streams in memory, an empty home, and no labs.
+// testApp has streams in memory, an empty home, and no labs.
 func testApp(t *testing.T) (a *app, out, err *bytes.Buffer) {
 	t.Helper()
 	home := t.TempDir()
@@ -258,7 +253,6 @@ func TestEveryVisibleCommandStandsInAGroup(t *testing.T) {
 	}
 }
 
-// Usage errors do not depend on running labs, so they need no script each.
 func TestWrongCommandLinesEndWithStatus2AndSayWhereToReadMore(t *testing.T) {
 	tests := []struct{ args, want string }{
 		{"puzle", `unknown command "puzle"; did you mean puzzle?`},
@@ -363,7 +357,7 @@ func TestNamesThatAreNoneNeverReachTheDisk(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, _, _ := testApp(t)
 			want := exitUsage
-			if name == "-" { // consists of valid letters, but no lab can have this name
+			if name == "-" { // of valid letters, but no name
 				want = exitFailed
 			}
 			if code := a.run(t.Context(), []string{"down", "--", name}); code != want {

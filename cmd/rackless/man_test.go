@@ -21,7 +21,7 @@ var (
 	manTime    = flag.Int64("man-time", 0, "the time in the manual pages, in seconds since 1970")
 )
 
-// Each visible command has a manual page that man shows without a warning.
+// man shows each without a warning.
 func TestManualPages(t *testing.T) {
 	dir := *manDir
 	if dir == "" {

@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/internal/cli"
 )
 
-// Messages of mistakes that everyone makes name the remedy, not the failed system call.
+// Messages name the remedy, not the failed system call.
 func TestMessagesOfCommonMistakes(t *testing.T) {
 	t.Chdir("../..")
 	l, err := net.Listen("tcp", "127.0.0.1:0")

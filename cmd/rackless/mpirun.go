@@ -42,7 +42,7 @@ func newMPIRunCmd(a *app) *cobra.Command {
 				}
 			}
 			dash := cmd.ArgsLenAtDash()
-			if dash < 0 { // printing the rank file needs no program
+			if dash < 0 { // the rank file needs none
 				dash = len(args)
 				args = append(args, "PROGRAM")
 			}

@@ -10,8 +10,7 @@ import (
 	"github.com/rackless/rackless/internal/cli"
 )
 
-// everyday are the commands that "rackless --help" lists, each in one line of 80 columns. "rackless --help --all" lists
-// all.
+// everyday are listed by "rackless --help", each in one line of 80 columns; --all lists all.
 var everyday = []struct{ name, does string }{
 	{"inspect", "Show this machine's topology, and what is wrong with it"},
 	{"plan", "Find the best place for the nodes of a lab on a host"},
@@ -28,7 +27,7 @@ var everyday = []struct{ name, does string }{
 	{"explain", "Explain a finding, a check or an error code"},
 }
 
-// briefHelp is the help of the program that fits on a terminal of 24 lines.
+// briefHelp fits on a terminal of 24 lines.
 func briefHelp(root *cobra.Command) string {
 	var b strings.Builder
 	title, _, _ := strings.Cut(root.Long, "\n\n")
@@ -42,26 +41,24 @@ func briefHelp(root *cobra.Command) string {
 	return b.String()
 }
 
-// newHostCmd groups the commands for this machine besides inspect, prepare and rollback.
+// newHostCmd groups commands besides inspect, prepare and rollback.
 func newHostCmd(a *app) *cobra.Command {
 	return grouping("host", "Check or fix a virtual machine, check GPUDirect RDMA, save a snapshot",
 		newCheckCmd(a), newAdoptCmd(a), newGPUDirectCmd(a), newSnapshotCmd(a))
 }
 
-// newLinkCmd groups the commands for the links between a lab's nodes and its switch.
 func newLinkCmd(a *app) *cobra.Command {
 	return grouping("link", "Show the links of a lab, make them slow or lossy, capture their packets",
 		newLinkShowCmd(a), newLinkSetCmd(a), newCaptureCmd(a))
 }
 
-// newPuzzleCmd groups the puzzles of docs/course.md.
+// newPuzzleCmd groups docs/course.md.
 func newPuzzleCmd(a *app) *cobra.Command {
 	return grouping("puzzle", "Break a running lab, and find out why, to learn from it",
 		newPuzzleStartCmd(a), newPuzzleCheckCmd(a), newPuzzleRevealCmd(a))
 }
 
-// formerNames are commands under the names that they had before they were grouped, by their present ones. They are
-// hidden, work as before, and say the new name.
+// formerNames are hidden, work as before, and say the new name.
 var formerNames = []struct {
 	old, now string
 	make     func(*app) *cobra.Command
@@ -87,7 +84,6 @@ var formerNames = []struct {
 	{"snapshot", "host snapshot", newSnapshotCmd},
 }
 
-// addFormerNames adds the former names to root.
 func addFormerNames(a *app, root *cobra.Command) {
 	for _, f := range formerNames {
 		words := strings.Fields(f.old)
@@ -101,14 +97,14 @@ func addFormerNames(a *app, root *cobra.Command) {
 		c.Use = strings.TrimSpace(words[len(words)-1] + " " + operands)
 		markFormer(c, f.now)
 		parent.AddCommand(c)
-		// A command that became a flag shares no defaults with the command of the flag.
+		// A command that became a flag does not share its defaults.
 		if present, rest, err := root.Find(strings.Fields(f.now)); err == nil && len(rest) == 0 {
 			cli.SetFormerly(present, f.old)
 		}
 	}
 }
 
-// markFormer hides a command under a former name, with those below it.
+// markFormer also hides the commands below.
 func markFormer(c *cobra.Command, now string) {
 	c.Hidden = true
 	c.Annotations = map[string]string{cli.Now: now}
@@ -117,7 +113,7 @@ func markFormer(c *cobra.Command, now string) {
 	}
 }
 
-// leave makes the errors for flags of plan that left the program say what to use instead.
+// leave names replacements for flags of plan that left the program.
 func leave(root *cobra.Command) {
 	plan, _, err := root.Find([]string{"plan"})
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Commands under a former name work, say the present one, and are not offered.
+// They say the present name, and are not offered.
 func TestFormerNames(t *testing.T) {
 	for _, f := range formerNames {
 		t.Run(f.old, func(t *testing.T) {
@@ -33,7 +33,6 @@ func TestFormerNames(t *testing.T) {
 	}
 }
 
-// Defaults that a user has set for a command count under its present name.
 func TestDefaultsOfFormerNamesCount(t *testing.T) {
 	a, out, stderr := testApp(t)
 	env := a.env
@@ -49,7 +48,7 @@ func TestDefaultsOfFormerNamesCount(t *testing.T) {
 	}
 }
 
-// Each command of the short help exists, and is listed in the whole help too.
+// They are listed in the whole help too.
 func TestEverydayCommandsExist(t *testing.T) {
 	a, _, _ := testApp(t)
 	root := newRootCmd(a)
@@ -60,7 +59,7 @@ func TestEverydayCommandsExist(t *testing.T) {
 	}
 }
 
-// Defaults of recommend, which became a flag of plan, do not change plan.
+// recommend became a flag of plan.
 func TestDefaultsOfRecommendAreNotThoseOfPlan(t *testing.T) {
 	a, out, stderr := testApp(t)
 	env := a.env

@@ -9,8 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// This test types commands that people try before they have read anything. Each error explains the problem and
-// suggests a correct command.
+// Each error explains the problem and suggests a correct command.
 func TestWhatANewcomerTypes(t *testing.T) {
 	t.Chdir("../..")
 	for line, want := range map[string]string{
@@ -64,7 +63,7 @@ func TestWhatANewcomerTypes(t *testing.T) {
 			}
 		})
 	}
-	for line, want := range map[string]string{ // requests for help in all positions
+	for line, want := range map[string]string{ // help in all positions
 		"help up": "rackless up [LAB.yaml] [flags]", "up -h a.yaml": "rackless up [LAB.yaml] [flags]",
 		"help lab check": "rackless lab check [LAB.yaml]", "help emulate desktop": "rackless emulate PROFILE",
 		"help up pair": "rackless up [LAB.yaml] [flags]", "study ls": "run one with: rackless study run",

@@ -28,10 +28,10 @@ type serveFlags struct {
 	sockets, macs []string
 	model         string
 	fabric        string // a running lab, or a directory with a switch
-	print         string // the text to print instead of serving
+	print         string // instead of serving
 }
 
-// maxServed limits the adapters of one process, because each takes a thread of its own.
+// maxServed is per process: each adapter takes a thread.
 const maxServed = 64
 
 func newNICServeCmd(a *app) *cobra.Command {
@@ -66,7 +66,6 @@ func newNICServeCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// adapters checks the flags and returns the adapters that they describe.
 func (f *serveFlags) adapters() (list []serve.Adapter, err error) {
 	switch {
 	case len(f.sockets) == 0:
@@ -106,12 +105,12 @@ func (f *serveFlags) adapters() (list []serve.Adapter, err error) {
 	return list, nil
 }
 
-// maxSocketPath is the longest path of a Unix socket, in bytes.
+// maxSocketPath is in bytes.
 const maxSocketPath = 107
 
-// addressOf returns a MAC address that another start of the same server gets too, so that the guest keeps its settings.
+// addressOf is the same at each start of a server, so that the guest keeps its settings.
 func addressOf(socket string) net.HardwareAddr {
-	host, _ := os.Hostname() // without a name, the path alone decides
+	host, _ := os.Hostname() // the path alone decides then
 	sum := sha256.Sum256([]byte(host + "\x00" + socket))
 	return append(net.HardwareAddr{2}, sum[:5]...) // locally administered
 }
@@ -156,10 +155,8 @@ func (a *app) serveNICs(ctx context.Context, f serveFlags, adapters []serve.Adap
 	return cmp.Or(serve.Run(ctx, c), err)
 }
 
-// servedFor lists the programs that servedText has lines for.
 var servedFor = []string{"qemu", "libvirt", "systemd"}
 
-// servedText returns the lines that make a program use, or start, the adapters.
 func servedText(program string, adapters []serve.Adapter) string {
 	var b strings.Builder
 	device := func(i int) (port, device string) {

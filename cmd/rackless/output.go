@@ -28,16 +28,16 @@ const (
 	formatYAML = show.YAML
 )
 
-// formJUnit is the format that continuous-integration servers read.
+// formJUnit is for continuous-integration servers.
 const formJUnit = "junit"
 
-// outputFlag adds -o to a listing verb. The default format is text. docs/json.md describes the JSON.
+// outputFlag adds -o, by default text. docs/json.md describes the JSON.
 func outputFlag(cmd *cobra.Command, format *string) {
 	*format = formatText
 	cli.EnumFlag(cmd, format, "output", "o", "how to print the result", formatText, formatJSON, formatYAML)
 }
 
-// print prints v in a format for programs, or text in the default format.
+// print prints v for programs, or text.
 func (a *app) print(format string, v, text any) error {
 	if show.ForPrograms(format) {
 		return show.Encode(a.out, format, v)
@@ -45,7 +45,7 @@ func (a *app) print(format string, v, text any) error {
 	return a.show(text)
 }
 
-// show prints a text or a table for people, wrapped to the width of the terminal.
+// show wraps to the width of the terminal.
 func (a *app) show(text any) error {
 	if g, ok := text.(*show.Grid); ok {
 		text = g.Fit(a.width())
@@ -54,7 +54,7 @@ func (a *app) show(text any) error {
 	return err
 }
 
-// color reports whether results may be colored: on a terminal, unless NO_COLOR is set to anything (no-color.org).
+// color is true on a terminal, unless NO_COLOR is set to anything (no-color.org).
 func (a *app) color() bool {
 	if terminal.Of(a.out) == nil || a.env("NO_COLOR") != "" {
 		return false
@@ -65,18 +65,18 @@ func (a *app) color() bool {
 	return true
 }
 
-// exactFor makes a command's output for programs byte-exact unless it goes to a terminal. All other output is text
-// for people, with control characters escaped.
+// exactFor makes output for programs byte-exact unless it goes to a terminal. All other output has control characters
+// escaped.
 func (a *app) exactFor(cmd *cobra.Command) {
 	w, ok := a.out.(*terminal.Writer)
 	if !ok || terminal.Of(w) != nil {
 		return
 	}
 	switch cmp.Or(cmd.Annotations[cli.Now], strings.TrimPrefix(cmd.CommandPath(), "rackless ")) {
-	// The results of these verbs are files or the output of another program, in any format.
+	// Files, or the output of another program, in any format.
 	case "export", "host snapshot", "lab defaults", "lab schema", "link capture", "logs", "study raw":
 		w.Exact()
-	case "host check": // patch reads only the diff, and line ends are part of it
+	case "host check": // line ends are part of a diff
 		if f := cmd.Flags().Lookup("diff"); f.Value.String() == "true" {
 			w.Exact()
 		}
@@ -94,8 +94,8 @@ func (a *app) help(cmd *cobra.Command) error {
 	return a.show(show.Reflow(strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short)), a.width()) + "\n\n" + cmd.UsageString())
 }
 
-// raw returns a writer for the output of another program, which is shown unchanged. A closed pipe then is an error of
-// Write instead of the end of rackless, which would leave the program running.
+// raw shows another program's output unchanged. A closed pipe then is an error of Write instead of the end of rackless,
+// which would leave the program running.
 func raw(w io.Writer) io.Writer {
 	signal.Ignore(syscall.SIGPIPE)
 	if w, ok := w.(*terminal.Writer); ok {
@@ -104,8 +104,7 @@ func raw(w io.Writer) io.Writer {
 	return w
 }
 
-// width returns the number of columns for results: from COLUMNS, which a script sets, or of the terminal they go to,
-// or 0 if neither is known.
+// width is from COLUMNS, or of the terminal, or 0 if unknown.
 func (a *app) width() int {
 	if n, err := strconv.Atoi(a.env("COLUMNS")); err == nil && n > 0 && n < 10_000 {
 		return n
@@ -118,29 +117,26 @@ func (a *app) width() int {
 	return w
 }
 
-// painter returns a function that colours text if results may be coloured.
 func (a *app) painter() func(code, s string) string {
 	color := a.color()
 	return func(code, s string) string { return terminal.Paint(color, code, s) }
 }
 
-// display shows steps on standard error, so that they do not mix with a result in a pipe. It must be closed before
-// anything else is printed to either stream.
+// display shows steps on standard error, apart from results in a pipe. Close it before anything else is printed.
 func (a *app) display() *terminal.Display {
 	ui := terminal.NewDisplay(a.err, a.env)
-	if d, err := a.dirs(); err == nil { // an unknown duration is no reason to fail
+	if d, err := a.dirs(); err == nil { // no reason to fail
 		ui.Remember(filepath.Join(d.Cache, "times.json"))
 	}
 	return ui
 }
 
-// progress shows the steps of a longer operation. end may be called twice, so that it can also be deferred.
+// progress's end may be called twice, so that it can be deferred.
 func (a *app) progress() (p *steps.Progress, end func()) {
 	ui := a.display()
 	return &steps.Progress{Report: ui.Event}, ui.Close
 }
 
-// inDirs returns the RunE of a verb that works in the directories of rackless.
 func (a *app) inDirs(run func(context.Context, userdirs.Dirs, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		d, err := a.dirs()
@@ -151,7 +147,7 @@ func (a *app) inDirs(run func(context.Context, userdirs.Dirs, []string) error) f
 	}
 }
 
-// fault marks err as a fault of the inspected object rather than of the program. It returns nil for nil.
+// fault marks err as a fault of the inspected object rather than of the program.
 func fault(err error) error {
 	if err == nil {
 		return nil

@@ -38,7 +38,7 @@ import (
 	"github.com/rackless/rackless/vm/images"
 )
 
-// shapes returns the types of the verbs' JSON output, keyed by the words after "```json" in docs/json.md.
+// shapes is by the words after "```json" in docs/json.md.
 func shapes() map[string]func() any {
 	return map[string]func() any{
 		"ls":               func() any { return new(lsOutput) },
@@ -73,7 +73,6 @@ func shapes() map[string]func() any {
 
 		"host-gpudirect-lab": func() any { return new(vram.Report) },
 		"inspect-summary":    func() any { return new(hostview.Group) },
-		// Its recommendation has an example of its own.
 		"plan": func() any {
 			return new(struct {
 				*plan.Plan
@@ -145,19 +144,19 @@ func indented(t *testing.T, text []byte) string {
 	return b.String() + "\n"
 }
 
-// findingKeys are the keys of findings by output. docs/host.schema.json has the keys for inspect.
+// findingKeys is by output; inspect's are in docs/host.schema.json.
 var findingKeys = map[string][]string{
 	"verify": {"id", "code", "subject", "title", "status", "have", "want", "evidence", "fix"},
 	"doctor": {"id", "title", "status", "evidence", "fix"},
 }
 
-// keys returns the JSON keys of a type and of its fields' types.
+// keys includes the fields' types.
 func keys(t reflect.Type) []string {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice:
 		return keys(t.Elem())
 	case reflect.Struct:
-		if t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) { // text in JSON: times, addresses, CPU lists
+		if t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) { // times, addresses, CPU lists
 			return nil
 		}
 		if t == reflect.TypeFor[finding.Finding]() {
@@ -170,7 +169,7 @@ func keys(t reflect.Type) []string {
 				continue
 			}
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if !f.Anonymous { // an embedded struct's keys belong to the outer struct
+			if !f.Anonymous {
 				all = append(all, name)
 			}
 			all = append(all, keys(f.Type)...)
@@ -188,7 +187,7 @@ func TestEveryVerbWithOutputFlagIsDocumented(t *testing.T) {
 	}
 	walk(newRootCmd(a), func(c *cobra.Command) {
 		f := c.Flags().Lookup("output")
-		if f == nil || f.Hidden { // a former name of another flag
+		if f == nil || f.Hidden { // a former name
 			return
 		}
 		text := formatText
@@ -200,7 +199,7 @@ func TestEveryVerbWithOutputFlagIsDocumented(t *testing.T) {
 			t.Errorf("%s: -o takes %v", c.CommandPath(), words)
 		}
 		if slices.Contains([]string{"inspect", "plan", "query"}, c.Name()) {
-			text = formTable // one of several formats for people
+			text = formTable
 		}
 		if f.Shorthand != "o" || f.DefValue != text {
 			t.Errorf("%s: -o is %+v", c.CommandPath(), f)

@@ -26,12 +26,12 @@ import (
 
 const (
 	perftestPort = 18515            // of servers without -p
-	serverStarts = 30 * time.Second // limit for a server to listen
+	serverStarts = 30 * time.Second // until a server listens
 	serverPoll   = 50 * time.Millisecond
-	serverEnds   = 5 * time.Second // limit for a server to end after its client
+	serverEnds   = 5 * time.Second // until a server ends after its client
 )
 
-// newPerftestCmd makes rackless perftest, which replaces two terminals.
+// newPerftestCmd replaces two terminals.
 func newPerftestCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "perftest CLIENT SERVER [PROGRAM] [-- FLAG...]",
@@ -84,7 +84,7 @@ func perftestPrograms() []string {
 	return lists.Map(of, func(e bench.Engine) string { return e.Program })
 }
 
-// perftest runs a server and a client, and ends the server. Its status is the client's.
+// perftest's status is the client's.
 func (a *app) perftest(ctx context.Context, clientArg, serverArg, program string, flags []string) error {
 	r, client, err := a.openNode(clientArg)
 	if err != nil {
@@ -125,7 +125,7 @@ func (a *app) perftest(ctx context.Context, clientArg, serverArg, program string
 		return err
 	}
 	serverCtx, kill := context.WithCancel(ctx)
-	over := make(chan struct{}) // closed when the client has ended
+	over := make(chan struct{})
 	ended := make(chan error, 1)
 	go func() {
 		out, err := r.Serve(serverCtx, server, serve, over)
@@ -135,7 +135,7 @@ func (a *app) perftest(ctx context.Context, clientArg, serverArg, program string
 		ended <- err
 		close(ended)
 	}()
-	// The server is killed and waited for, so that its port is free.
+	// Its port has to be free.
 	defer func() {
 		kill()
 		for range ended {
@@ -159,7 +159,7 @@ func (a *app) perftest(ctx context.Context, clientArg, serverArg, program string
 	return cli.Exit(exit)
 }
 
-// perftestCommands returns the commands of the server and the client. Flags of the user come last, so that they count.
+// perftestCommands puts flags of the user last, so that they count.
 func perftestCommands(program string, flags []string, client, server bench.Endpoint) (serve, ask []string) {
 	of := func(ep bench.Endpoint) []string {
 		argv := []string{program, "-d", ep.Device, "-x", strconv.Itoa(ep.GIDIndex)}
@@ -168,8 +168,7 @@ func perftestCommands(program string, flags []string, client, server bench.Endpo
 	return of(server), append(of(client), server.Addr.String())
 }
 
-// serverPort returns the TCP port of a server with these flags. waits is false if it listens on none, because it uses
-// the connection manager of RDMA.
+// serverPort's waits is false with the connection manager of RDMA.
 func serverPort(flags []string) (port int, waits bool, err error) {
 	port, waits = perftestPort, true
 	for i, f := range flags {
@@ -193,7 +192,6 @@ func serverPort(flags []string) (port int, waits bool, err error) {
 	return port, waits, nil
 }
 
-// awaitServer waits until the server listens.
 func awaitServer(ctx context.Context, r *rack.Rack, node string, port int, ended <-chan error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, serverStarts, fmt.Errorf("the server on %s does not listen on port "+
 		"%d after %v", node, port, serverStarts))

@@ -34,14 +34,14 @@ type planOptions struct {
 	explain bool
 	compare bool
 	against string
-	studies []string // that --explain takes as evidence; none is all
+	studies []string // evidence for --explain; none is all
 	db      string   // file of the studies
-	fitted  string   // file for the model that they give
+	fitted  string   // for the model that they give
 	limit   time.Duration
-	steps   int64 // number of search steps; 0 selects the default limit
+	steps   int64 // of the search; 0 selects the default
 }
 
-// newPlanCmd makes rackless plan. It never changes the host, so it needs no root and can plan for another machine.
+// newPlanCmd never changes the host: it needs no root and can plan for another machine.
 func newPlanCmd(a *app) *cobra.Command {
 	o := planOptions{form: formTable, limit: planner.DefaultLimit}
 	cmd := &cobra.Command{
@@ -82,8 +82,7 @@ func newPlanCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// check refuses flags that contradict each other, have no effect, or have an empty value, such as an unset variable
-// in a script.
+// check refuses flags that contradict each other, have no effect, or are empty, such as an unset variable.
 func (o *planOptions) check(cmd *cobra.Command) error {
 	f := cmd.Flags()
 	if err := o.hostFlag.check(cmd, "a file or directory", "model", "out", "against", "db", "model-out"); err != nil {
@@ -93,7 +92,7 @@ func (o *planOptions) check(cmd *cobra.Command) error {
 		return cli.Usagef(cmd, "--time-limit %v: want more than 0", o.limit)
 	}
 	if f.Changed("time-limit") {
-		o.steps = math.MaxInt64 // an explicit time limit applies in full
+		o.steps = math.MaxInt64
 	}
 	for _, name := range []string{"study", "db", "model-out"} {
 		if f.Changed(name) && !o.explain {
@@ -145,9 +144,9 @@ func (a *app) plan(ctx context.Context, o planOptions, labFile string) error {
 	return a.writeModel(o.fitted, evidence.Model)
 }
 
-// refused prints the reason for having no plan in the requested form. It returns any other error unchanged.
+// refused prints why there is no plan, and returns other errors unchanged.
 func (a *app) refused(form string, q *planner.Query, err error) error {
-	// A lab that does not fit is an answer, not a failure, so programs get it in the requested form.
+	// A lab that does not fit is an answer, not a failure.
 	fits := !errors.As(err, new(*plan.Infeasible))
 	if reason := planner.Reason(err); reason != nil && show.ForPrograms(form) {
 		if failed := show.Encode(a.out, form, reason); failed != nil {
@@ -163,10 +162,10 @@ func (a *app) refused(form string, q *planner.Query, err error) error {
 	return err
 }
 
-// finishPlan prints a plan and, if before is set, the differences from it, and writes the plan's files.
+// finishPlan prints a plan, and its differences from before if set, and writes its files.
 func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned, before *plan.Plan,
 	evidence *tables.Recommendation) error {
-	// Write files first, so that an error about the directory does not follow the printed plan.
+	// An error about the directory does not follow the printed plan.
 	if o.outDir != "" {
 		in := inputOf(r, q.File)
 		files, err := planArtifacts(in)
@@ -187,7 +186,7 @@ func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned, b
 	if show.ForPrograms(o.form) {
 		return show.Encode(a.out, o.form, document)
 	}
-	// Write the text at once, so that a closed pipe gets no partial table.
+	// A closed pipe gets no partial table.
 	var b bytes.Buffer
 	if draw := map[string]func(io.Writer, *plan.Plan, *topology.Host) error{formSVG: planview.SVG,
 		formHTML: planview.HTML}[o.form]; draw != nil {
@@ -214,7 +213,7 @@ func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned, b
 	return err
 }
 
-// rebootText says whether a plan needs a reboot, or "" if it is not made by preparing a host.
+// rebootText is "" for a plan that is not made by preparing a host.
 func rebootText(r *planner.Planned) string {
 	need := r.Plan.KernelArgs
 	if r.Lab.RunBy() != lab.DriverLibvirt {
@@ -234,7 +233,6 @@ func rebootText(r *planner.Planned) string {
 	return fmt.Sprintf("needed, for %s", words.Count(len(need), "kernel argument"))
 }
 
-// applyText says how to apply a plan of a lab file.
 func applyText(r *planner.Planned, file, host, reboot string) string {
 	file = words.CommandLine([]string{file})
 	on := ""
@@ -254,13 +252,13 @@ func applyText(r *planner.Planned, file, host, reboot string) string {
 	return fmt.Sprintf("the file has to say driver: libvirt; without it rackless up %s makes emulated nodes", file)
 }
 
-// planDocument is the JSON output of plan: the plan, and the answers to other flags. See docs/json.md. The plan's
-// keys are at the top level, so that readers of a plan, such as verify --plan, accept this document too.
+// planDocument has the plan's keys at the top level, so that readers of a plan, such as verify --plan, accept it. See
+// docs/json.md.
 type planDocument struct {
 	*plan.Plan
 	Compare []rivals.Outcome `json:"compare,omitempty"`
 	Against *planAgainst     `json:"against,omitempty"`
-	// Recommendation is what --explain says of measurements.
+	// Recommendation is from --explain.
 	Recommendation *tables.Recommendation `json:"recommendation,omitempty"`
 }
 

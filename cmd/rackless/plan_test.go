@@ -57,10 +57,10 @@ func TestFlagsOfPlanThatContradictEachOtherAreRefused(t *testing.T) {
 	}
 }
 
-// mayBeNull lists the keys that are null if the value is missing. docs/json.md documents them.
+// mayBeNull is documented in docs/json.md.
 var mayBeNull = map[string]bool{"placement": true}
 
-// nulls returns the positions of undocumented nulls in a JSON value. An empty list must be [].
+// nulls finds undocumented ones. An empty list must be [].
 func nulls(v any, at, key string) []string {
 	var all []string
 	switch v := v.(type) {

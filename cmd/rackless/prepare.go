@@ -38,7 +38,7 @@ type prepareOptions struct {
 	host.Choices
 }
 
-// newPrepareCmd makes rackless prepare. --resume is for the unit that continues at boot.
+// newPrepareCmd's --resume is for the unit that continues at boot.
 func newPrepareCmd(a *app) *cobra.Command {
 	var o prepareOptions
 	cmd := &cobra.Command{
@@ -68,8 +68,7 @@ func newPrepareCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// prepare waits for the unit that continues at boot, checks the journal, plans if the host is not prepared yet, and
-// applies the steps.
+// prepare waits for the unit that continues at boot.
 func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error {
 	s, err := a.changing()
 	if err != nil {
@@ -81,7 +80,7 @@ func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error 
 			return err
 		}
 	}
-	// Read the journal first, because reading the host takes many seconds while it boots.
+	// Reading the host takes many seconds while it boots.
 	entries, err := change.ReadJournal(store.Journal(), host.Kinds())
 	if err != nil {
 		return a.needsRoot("prepare", err)
@@ -97,23 +96,22 @@ func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error 
 		return err
 	}
 	var seen host.Look
-	if !loaded { // the host was already read for the plan
+	if !loaded { // already read for the plan
 		seen = host.Look{Host: p.Host, Began: began, Took: time.Since(began)}
 	}
 	return a.prepareFor(ctx, s, o, p, loaded, seen)
 }
 
-// prepareFor prepares the host s for p. loaded means that the host has been prepared for p before. last is the last
-// known state of the host, if any.
+// prepareFor's loaded means that the host has been prepared for p before. last is its last known state, if any.
 func (a *app) prepareFor(ctx context.Context, s *change.System, o prepareOptions, p *host.Prepared, loaded bool,
 	last host.Look) error {
 	ui := a.display()
 	defer ui.Close()
-	// Quiet, because the result has a line for each step, and a log of CI would show all of them twice.
+	// The result has a line for each step; a log of CI would show both.
 	seen := &rack.Progress{Report: ui.Quiet()}
 	seen.Begin("look at this host")
 	machine := host.ThisMachine(a.binary(), last)
-	now, err := machine.Inspect(ctx) // also serves the guards' first check
+	now, err := machine.Inspect(ctx) // also for the guards' first check
 	seen.End(nil)
 	if err != nil {
 		return err
@@ -126,7 +124,7 @@ func (a *app) prepareFor(ctx context.Context, s *change.System, o prepareOptions
 	if err != nil {
 		return err
 	}
-	// Remarks concern settings that no step can change, for example in the firmware.
+	// No step can change these, for example in the firmware.
 	remarks, err := host.Remarks(ctx, s, p)
 	if err != nil {
 		return err
@@ -166,7 +164,7 @@ func (a *app) confirmSteps(ctx context.Context, o prepareOptions, survey []chang
 	return a.agree(ctx, "prepare", o.form, survey, fmt.Sprintf("Make %s on this host?", words.Count(left, "step")))
 }
 
-// agree shows steps and asks whether to change the host. It returns an error on refusal, or if it cannot ask.
+// agree fails on refusal, or if it cannot ask.
 func (a *app) agree(ctx context.Context, verb, form string, steps []change.Result, question string) error {
 	if show.ForPrograms(form) || terminal.Of(a.err) == nil {
 		return cli.Usage(fmt.Errorf("%s changes the host: look with --dry-run, then say --yes", verb))
@@ -234,7 +232,7 @@ func (a *app) printSurvey(o prepareOptions, p *host.Prepared, survey []change.Re
 	return nil
 }
 
-// prepared returns the current preparation of the host, with loaded set, or makes a new plan.
+// prepared returns the current preparation, with loaded set, or a new plan.
 func (a *app) prepared(ctx context.Context, store host.Store, o prepareOptions, file string) (p *host.Prepared,
 	loaded bool, err error) {
 	have, err := store.Load()
@@ -244,7 +242,7 @@ func (a *app) prepared(ctx context.Context, store host.Store, o prepareOptions, 
 	case errors.Is(err, host.ErrNotPrepared):
 	case err != nil:
 		return nil, false, err
-	// The choices of the first preparation stay in force. With others, half of the steps would differ.
+	// The first choices stay in force: with others, half of the steps would differ.
 	case file == "":
 		if o.Choices != (host.Choices{}) && o.Choices != have.Choices {
 			return nil, false, cli.Usage(errors.New("how the host is prepared was chosen when it was first prepared: " +
@@ -284,7 +282,7 @@ func (a *app) planHere(ctx context.Context, l *lab.Lab, file, model string) (*ho
 		By: version}, nil
 }
 
-// beside returns the writer for progress: the result's, or standard error if the result is for programs.
+// beside is standard error if the result is for programs.
 func (a *app) beside(form string) io.Writer {
 	if show.ForPrograms(form) {
 		return a.err
@@ -292,13 +290,12 @@ func (a *app) beside(form string) io.Writer {
 	return a.out
 }
 
-// store returns the directory that records this host's preparation. RACKLESS_STATE overrides its path.
+// store's path is RACKLESS_STATE, if set.
 func (a *app) store() host.Store { return host.Store{Dir: a.env("RACKLESS_STATE")} }
 
 func (a *app) system() *change.System { return &change.System{Root: "/"} }
 
-// changing returns this machine for prepare and rollback. It injects the fault that a test on an emulated host
-// requests.
+// changing injects the fault that a test on an emulated host requests.
 func (a *app) changing() (*change.System, error) {
 	s := a.system()
 	fault, err := change.FaultFrom(s, a.env("RACKLESS_FAULT"))
@@ -309,7 +306,7 @@ func (a *app) changing() (*change.System, error) {
 	return s, nil
 }
 
-// binary returns the path of this program for the unit that continues at boot, or "" if unknown.
+// binary is for the unit that continues at boot, or "".
 func (a *app) binary() string {
 	path, err := os.Executable()
 	if err != nil {
@@ -318,7 +315,7 @@ func (a *app) binary() string {
 	return path
 }
 
-// newRollbackCmd makes rackless rollback. It takes no lab, because the journal records the changes.
+// newRollbackCmd takes no lab, because the journal records the changes.
 func newRollbackCmd(a *app) *cobra.Command {
 	var form string
 	var dryRun, yes, known bool
@@ -337,7 +334,7 @@ func newRollbackCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// needsRoot replaces the error of a user who may not write the journal of this host, or not read it.
+// needsRoot replaces errors about access to the journal.
 func (a *app) needsRoot(verb string, err error) error {
 	if a.uid == 0 || !errors.Is(err, fs.ErrPermission) {
 		return err
@@ -345,7 +342,7 @@ func (a *app) needsRoot(verb string, err error) error {
 	return fmt.Errorf("%s needs root: sudo rackless %[1]s", verb)
 }
 
-// rollback undoes the changes recorded in the journal of prepare. With known it also accepts a damaged journal.
+// rollback undoes prepare's journal; with known also a damaged one.
 func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool) error {
 	store := a.store()
 	s, err := a.changing()
@@ -356,8 +353,8 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 		return a.needsRoot("rollback", a.printRollback(store, form))
 	}
 	open := change.Open
-	// A damaged journal is refused unless the user knows about it. Changes missing from it stay in effect, and after
-	// this rollback no record of them remains.
+	// Changes missing from a damaged journal stay in effect, and after this rollback no record of them remains: the
+	// user has to know about it.
 	if known {
 		open = change.OpenKnown
 	}
@@ -370,7 +367,7 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 	entries := j.Entries()
 	if len(entries) == 0 {
 		if had && j.Gap() == "" {
-			p = nil // all changes were undone, but the plan still exists
+			p = nil // all is undone
 		}
 		marks, err := host.Marks(s, nil, p)
 		end := store.Clear
@@ -390,10 +387,10 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 			return errors.Join(err, j.Close())
 		}
 	}
-	// Check before the rollback, which empties the journal and removes the plan.
+	// The rollback empties the journal and removes the plan.
 	out.Reboot = host.ArgumentsInForce(entries)
 	if p != nil && (out.Reboot || j.Gap() == "") {
-		p.Plan.KernelArgs = nil // in force until the reboot, or set by the administrator
+		p.Plan.KernelArgs = nil // in force until the reboot, or the administrator's
 	}
 	ui := a.display()
 	results, stays, err := store.Rollback(ctx, s, j,
@@ -409,8 +406,7 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 	if err != nil {
 		return fmt.Errorf("%w\nthe journal keeps what remains: rackless rollback tries it again", err)
 	}
-	// The journal is trusted for its entries, but it may be incomplete. A rackless file without an entry is left over
-	// from a lost journal.
+	// The journal may be incomplete. A rackless file without an entry is left over from a lost one.
 	marks, err := host.Marks(s, nil, p)
 	if err == nil {
 		err = fault(host.Unrecorded(j, marks))
@@ -437,7 +433,7 @@ const nothingToTakeBack = "nothing to undo\n"
 func (a *app) printRollback(store host.Store, form string) error {
 	entries, err := change.ReadJournal(store.Journal(), host.Kinds())
 	if err != nil {
-		return err // for a damaged journal, the error lists the steps
+		return err // it lists the steps of a damaged journal
 	}
 	results := change.Undone(entries)
 	if show.ForPrograms(form) || len(results) == 0 {

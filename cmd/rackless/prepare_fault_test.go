@@ -22,26 +22,24 @@ import (
 	"github.com/rackless/rackless/internal/tally"
 )
 
-// everyStep asks for the form of make test-faults. Without it the tests of make test-e2e kill prepare and rollback, and
-// cut the power, at one step of each kind, and those of make test do so at a sample of the kinds. After some of these
-// faults the other command turns round.
+// everyStep is the form of make test-faults. Otherwise make test-e2e kills, and cuts the power, at one step of each
+// kind, and make test at a sample of the kinds. After some of these faults the other command turns round.
 var everyStep = flag.Bool("every-step", false, "with -e2e, kill at every step, and turn round after every kill; come "+
 	"to the end, and take back, after every power cut; and lead a study over boots: takes an hour")
 
-// In make test, prepare and rollback are each killed at steps of so many kinds, and the power is cut at one. A cut
-// costs a boot, half a minute of CPU under emulation.
+// In make test. A cut costs a boot, half a minute of CPU under emulation.
 const (
 	killedKinds = 3
 	cutKinds    = 1
 )
 
-// fromStep resumes a long form that was interrupted.
+// fromStep resumes an interrupted long form.
 var fromStep = flag.Int("from-step", 1, "with -every-step, the first step at which the power is cut")
 
-// turns is the number of kills, of prepare and of rollback, after which the other command runs.
+// turns is per command, before the other one runs.
 const turns = 1
 
-// uncut lists the kinds of step that prepare does not take for testdata/faults, with the reason.
+// uncut kinds do not occur in testdata/faults, for this reason.
 var uncut = map[string]string{
 	"driverctl":              "TestGuardsRefuseAndNothingIsChanged installs that package",
 	"governor":               "emulated CPUs have none: host/tune",
@@ -54,32 +52,32 @@ var uncut = map[string]string{
 	"partition":              "of a host without kernel arguments: TestE2EVirtualFunctionsBesideATenant",
 }
 
-// Units and modules that are irrelevant to prepare and do not appear in a fingerprint.
+// Irrelevant to prepare, and not in a fingerprint.
 const (
 	idleUnits   = "serial-getty@hvc0.service serial-getty@ttyS0.service kmod-static-nodes.service"
 	idleModules = "kvm_amd"
 )
 
-// A cutHost is a small emulated host on which prepare and rollback are interrupted, with its valid states afterwards.
+// A cutHost is small, with its valid states after an interruption.
 type cutHost struct {
 	*small
 	rng      *rand.Rand // draws steps and moments
 	before   string     // state without rackless
-	prepared string     // state after prepare without a reboot
-	// The steps of prepare and of rollback in order, by kind and subject.
+	prepared string     // without a reboot
+	// In order, by kind and subject.
 	making, takingBack []string
 }
 
-// The commands to interrupt. Status 4 of prepare, which means that a reboot is needed, counts as 0.
+// prepare's status 4, for a reboot, counts as 0.
 const (
 	cutPrepare  = "rackless prepare lab.yaml --yes"
 	cutRollback = "rackless rollback --yes"
 )
 
-// smallProfile is the host of most tests. Hosts with the same profile share a template.
+// smallProfile is common, for a common template.
 const smallProfile = "testdata/faults/host.yaml"
 
-// bootCutHost boots the host. If boots is true, it disables idle units and modules to shorten later boots.
+// bootCutHost disables idle units and modules if boots is true, for shorter boots.
 func bootCutHost(t *testing.T, name string, boots bool) *cutHost {
 	t.Helper()
 	h := &cutHost{small: newSmall(t, name, smallProfile), rng: storey.Rand(t)}
@@ -91,8 +89,8 @@ func bootCutHost(t *testing.T, name string, boots bool) *cutHost {
 	return h
 }
 
-// bootAsItIsOff waits until command has powered the host off. It then boots the host by running the next command in
-// it, which reports the boot and reads a synced file.
+// bootAsItIsOff waits until command has powered the host off, and boots it by the next command, which reports the boot
+// and reads a synced file.
 func (h *cutHost) bootAsItIsOff(t *testing.T, command, synced string) {
 	t.Helper()
 	for deadline := time.Now().Add(commandLimit); ; time.Sleep(100 * time.Millisecond) {
@@ -114,7 +112,7 @@ func (h *cutHost) bootAsItIsOff(t *testing.T, command, synced string) {
 	h.awaitServices(t)
 }
 
-// learn prepares the host to record its states and steps.
+// learn records the host's states and steps.
 func (h *cutHost) learn(t *testing.T) {
 	t.Helper()
 	h.before = h.state(t)
@@ -126,7 +124,7 @@ func (h *cutHost) learn(t *testing.T) {
 	h.readSteps(t)
 }
 
-// A small is an emulated host with few CPUs and every kind of device.
+// A small has few CPUs and every kind of device.
 type small struct{ *emulatedHost }
 
 func newSmall(t *testing.T, name, profile string) *small {
@@ -137,7 +135,7 @@ func newSmall(t *testing.T, name, profile string) *small {
 		t.Fatal(err)
 	}
 	h := &small{newEmulated(t, name, "--name", name, file)}
-	// A command that starts many short processes takes half as long if none of them wakes another emulated CPU.
+	// Many short processes take half as long if none wakes another emulated CPU.
 	h.cpu = "0"
 	if out, status := h.start(t, "true"); status != 0 {
 		t.Fatal(out)
@@ -146,12 +144,11 @@ func newSmall(t *testing.T, name, profile string) *small {
 	return h
 }
 
-// ofBoot matches the parts of a fingerprint that only a reboot changes. A kernel booted with isolcpus keeps its work
-// queues off those CPUs from the start.
+// ofBoot changes only by a reboot. A kernel booted with isolcpus keeps its work queues off those CPUs.
 var ofBoot = regexp.MustCompile(
 	`(?m)^(BOOT_IMAGE=|/sys/devices/system/cpu/(isolated|nohz_full):|/sys/devices/virtual/workqueue/cpumask:).*\n`)
 
-// state returns the host's fingerprint without the parts that only a reboot changes.
+// state leaves out ofBoot.
 func (h *small) state(t *testing.T) string {
 	t.Helper()
 	return ofBoot.ReplaceAllString(h.mustHost(t, "sh fingerprint"), "")
@@ -176,8 +173,7 @@ func (h *cutHost) rollback(t *testing.T) {
 	h.mustHost(t, cutRollback)
 }
 
-// chain kills a command at each of the steps. The run that continues after a kill is killed at the next step; the
-// last one completes.
+// chain kills a command at each step, from run to run; the last one completes.
 func (h *cutHost) chain(t *testing.T, command string, steps []string, phase string) {
 	t.Helper()
 	out, status := h.host(t, fmt.Sprintf(`for at in '%s'; do
@@ -192,7 +188,7 @@ done
 	}
 }
 
-// turnRound kills a command at some of the steps and runs the other one, which must lead to state.
+// turnRound kills a command at some steps; the other one must lead to state.
 func (h *cutHost) turnRound(t *testing.T, command string, steps []string, other, state string) (kills int) {
 	t.Helper()
 	if !*everyStep {
@@ -214,25 +210,22 @@ func (h *cutHost) turnRound(t *testing.T, command string, steps []string, other,
 	return len(steps)
 }
 
-// phases are the two moments of a step that differ: the journal has it and it is not applied yet, or it is applied
-// but the journal does not record that.
+// phases are: the journal has a step that is not applied yet, or it is applied but not recorded.
 var phases = []string{"begun", "made"}
 
-// TestKilledPrepareGoesOnAndRollbackTakesBack kills prepare and rollback at steps of some kinds.
 func TestKilledPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
 	t.Parallel()
 	killed(t, killedKinds)
 }
 
-// TestE2EKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack kills them at a step of each kind, or at every step.
 func TestE2EKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
 	storey.E2E(t)
 	t.Parallel()
 	killed(t, len(host.Kinds()))
 }
 
-// killed kills prepare and rollback at a step of each of some kinds, with the program's own SIGKILL. What follows goes
-// on, or goes the other way. A domain of somebody else's runs on the host all the time, and notices nothing.
+// killed uses the program's own SIGKILL at a step of some kinds. Somebody else's domain runs all the time, and notices
+// nothing.
 func killed(t *testing.T, atMost int) {
 	h := bootCutHost(t, "killed", false)
 	tenant := h.newTenant(t, untilBoot)
@@ -271,7 +264,7 @@ func killed(t *testing.T, atMost int) {
 		"went on, after %d the other one turned round", kills+turned, strings.Join(kinds, ", "), kills, turned)
 }
 
-// exitKilled is a shell's status for a command that SIGKILL ended.
+// exitKilled is a shell's status after SIGKILL.
 const exitKilled = 137
 
 func (h *cutHost) readSteps(t *testing.T) {
@@ -299,8 +292,8 @@ func (h *cutHost) readSteps(t *testing.T) {
 	}
 }
 
-// TestPowerCut cuts the power of a host once, in prepare or in rollback. The host boots, rackless-prepare.service does
-// its part, and the command that was cut off goes on, or the other one turns round.
+// TestPowerCut cuts the power once. The host boots, rackless-prepare.service does its part, and the command goes on, or
+// the other one turns round.
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
 	h := bootCutHost(t, "cut", true)
@@ -313,8 +306,7 @@ func TestPowerCut(t *testing.T) {
 	h.cutAtKinds(t, command, storey.Some(h.rng, kindsOf(h.making), cutKinds))
 }
 
-// TestE2EPowerCuts cuts the power at a step of each kind, half of them in prepare and the others in rollback; or, with
-// -every-step, at every step of both.
+// TestE2EPowerCuts cuts at a step of each kind, half of them in prepare; or, with -every-step, at every step.
 func TestE2EPowerCuts(t *testing.T) {
 	storey.E2E(t)
 	t.Parallel()
@@ -332,8 +324,6 @@ func TestE2EPowerCuts(t *testing.T) {
 	h.cutAtKinds(t, cutPrepare, slices.DeleteFunc(kinds, func(k string) bool { return slices.Contains(inRollback, k) }))
 }
 
-// cutAtKinds cuts the power at a step of each of the kinds, in prepare or in rollback of a host that is as the command
-// needs it.
 func (h *cutHost) cutAtKinds(t *testing.T, command string, kinds []string) {
 	t.Helper()
 	if command == cutPrepare {
@@ -380,9 +370,8 @@ func (h *cutHost) oneOfEach(steps, kinds []string) []string {
 	return out
 }
 
-// chainOfCuts cuts the power at each of the steps, by turns where it has begun and where it was made,
-// from the one that chance chooses. What goes on after the boot is cut off at the next, and comes to its end at last.
-// After one cut, or after none, as chance chooses, the other command turns round, and all is made again up to the next.
+// chainOfCuts cuts at each step, begun and made by turns, from the one that chance chooses. What goes on after a boot
+// is cut off at the next. After one cut or none, by chance, the other command turns round.
 func (h *cutHost) chainOfCuts(t *testing.T, command string, steps []string, turn func(when string)) {
 	t.Helper()
 	if len(steps) == 0 {
@@ -411,8 +400,7 @@ func (h *cutHost) chainOfCuts(t *testing.T, command string, steps []string, turn
 		"round, else the same one went on", command, len(steps), strings.Join(steps, ", "), turned)
 }
 
-// cutAtEveryStep cuts the power at each step of prepare and of rollback alternately. After a cut it alternates
-// between completing the command and reversing it.
+// cutAtEveryStep alternates between prepare and rollback, and after a cut between completing and reversing.
 func (h *cutHost) cutAtEveryStep(t *testing.T) {
 	t.Helper()
 	cuts, turned := 0, 0
@@ -423,7 +411,7 @@ func (h *cutHost) cutAtEveryStep(t *testing.T) {
 		}
 		cuts++
 		when := fmt.Sprintf("the power was cut at step %d of prepare (%s)", n, phase)
-		// The phase has period two and this has period four, so that each phase is combined with both.
+		// The phase has period two and this four, so that all are combined.
 		turn := n/2%2 == 1
 		if turn {
 			h.rollback(t)
@@ -455,8 +443,8 @@ func (h *cutHost) cutAtEveryStep(t *testing.T) {
 	}
 }
 
-// cut runs a command that cuts the power, and boots the host. It returns false if the command completed. It checks
-// that the next command reports the boot of a powered-off host, and that synced data survived.
+// cut returns false if the command completed. After a cut the next command reports the boot of a powered-off host, and
+// synced data survived.
 func (h *cutHost) cut(t *testing.T, command string) bool {
 	t.Helper()
 	old := h.mustHost(t, bootID+" | tee synced; sync")
@@ -469,7 +457,7 @@ func (h *cutHost) cut(t *testing.T, command string) bool {
 	return true
 }
 
-// bootedAsWritten compares the kernel's arguments with grub.cfg, and checks that isolcpus is in effect.
+// bootedAsWritten compares the kernel's arguments with grub.cfg, and checks isolcpus.
 func (h *small) bootedAsWritten(t *testing.T, when string) {
 	t.Helper()
 	out := strings.Split(h.mustHost(t, "grep -m 1 '^[[:space:]]*linux[[:space:]]' /boot/grub/grub.cfg; cat "+

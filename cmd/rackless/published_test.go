@@ -24,7 +24,7 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// madeLine matches the only line of a report that does not depend on the runs.
+// madeLine does not depend on the runs.
 var madeLine = regexp.MustCompile(`(?m)This report was made .*\n`)
 
 var published = []string{"protected", "contention", "loss", "mtu", "loss-connectx", "mtu-connectx", "incast", "cluster",
@@ -55,8 +55,7 @@ func publishedStudies(t *testing.T) string {
 	return path
 }
 
-// TestPublishedStudiesAreWhatTheirRunsShow makes the reports under docs/studies again from the raw figures beside
-// them.
+// TestPublishedStudiesAreWhatTheirRunsShow makes docs/studies again from the raw figures.
 func TestPublishedStudiesAreWhatTheirRunsShow(t *testing.T) {
 	t.Chdir("../..") // the working directory of make
 	const dir = "docs/studies"
@@ -100,8 +99,7 @@ func TestPublishedStudiesAreWhatTheirRunsShow(t *testing.T) {
 	}
 }
 
-// TestTheListOfStudiesHasTheirFigures works out again the intervals that the list of studies shows: the row of a study
-// has each, in whatever sentence.
+// TestTheListOfStudiesHasTheirFigures works out the intervals that the list of studies shows, in whatever sentence.
 func TestTheListOfStudiesHasTheirFigures(t *testing.T) {
 	t.Chdir("../..")
 	text, err := os.ReadFile("docs/studies/README.md")
@@ -112,9 +110,9 @@ func TestTheListOfStudiesHasTheirFigures(t *testing.T) {
 	const neither, ecn, pfc = "0", "32KiB:160KiB:100%", "512KiB:256KiB:3"
 	for _, s := range []struct {
 		study, factor, a, b string
-		with                string // level of the other factor, if any
+		with                string // level of the other factor
 		metric              string
-		shown               string // percents of change, times, or the factor by which it falls
+		shown               string // percents of change, times, or a factor
 	}{
 		{"loss", "link.loss", "0%", "0.1%", "", bench.MetricBWAverage, "%"},
 		{"loss", "link.loss", "0%", "0.5%", "", bench.MetricThroughput, "%"},
@@ -154,7 +152,7 @@ func TestTheListOfStudiesHasTheirFigures(t *testing.T) {
 	}
 }
 
-// The tests of make cluster-demo also match their figures, and each proved that it used RDMA.
+// Each proved that it used RDMA.
 func TestPublishedClusterTests(t *testing.T) {
 	const dir = "../../docs/studies/cluster-tests"
 	data, err := results.Load(dir)
@@ -187,7 +185,6 @@ func TestPublishedClusterTests(t *testing.T) {
 	}
 }
 
-// publishedEffect returns the effect of the one comparison of a published study that asked selects.
 func publishedEffect(t *testing.T, db, name string, asked func(study.Comparison) bool) stats.Interval {
 	t.Helper()
 	doc, err := (&app{}).studyDocument(t.Context(), db, "examples/studies/"+name+".yaml")
@@ -201,7 +198,7 @@ func publishedEffect(t *testing.T, db, name string, asked func(study.Comparison)
 	return doc.Result.Comparisons[i].Effect.Interval
 }
 
-// The estimates of run times are right to a factor of two for the published studies, which ran on TCG nodes.
+// Estimates are right to a factor of two, on TCG nodes.
 func TestHowLongRunsTakeIsEstimated(t *testing.T) {
 	a, _, _ := testApp(t)
 	d, err := a.dirs()

@@ -56,7 +56,7 @@ func newPuzzleStartCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// newPuzzleCheckCmd makes rackless puzzle check. It does not say what is wrong: verify does.
+// newPuzzleCheckCmd does not say what is wrong: verify does.
 func newPuzzleCheckCmd(a *app) *cobra.Command {
 	var hint bool
 	cmd := a.ofPuzzle(&cobra.Command{
@@ -92,8 +92,7 @@ func newPuzzleRevealCmd(a *app) *cobra.Command {
 	})
 }
 
-// ofPuzzle completes a verb of puzzles. It prints the text that do returns when all progress has been shown, unless do
-// failed without a status of its own.
+// ofPuzzle prints do's text after all progress, unless do failed without a status of its own.
 func (a *app) ofPuzzle(cmd *cobra.Command,
 	do func(ctx context.Context, l *course.Lab) (text string, err error)) *cobra.Command {
 	cmd.Args = cli.MaxArgs(1, "at most one lab")

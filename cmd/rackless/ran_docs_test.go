@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Each command shown by the pages and the help is run by a test. Its verb and each of its shown flags occur in a
-// command line of a script, of a page that a script follows, of the release's tests, or of a test in Go.
+// A verb and its shown flags occur in a command line of a script, of a page that a script follows, of the release's
+// tests, or of a test in Go.
 func TestEveryCommandThatThePagesAndTheHelpShowIsRun(t *testing.T) {
 	t.Parallel()
 	a, _, _ := testApp(t)
@@ -128,8 +128,7 @@ func each(t *testing.T, do func(text string), patterns ...string) {
 	}
 }
 
-// literals returns the words of possible command lines in a Go file: each string, and the strings next to each other
-// in the arguments of a call or in a list.
+// literals returns strings, and neighbours in a call or a list.
 func literals(t *testing.T, file string) (all [][]string) {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), "", file, parser.SkipObjectResolution)

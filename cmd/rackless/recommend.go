@@ -61,8 +61,6 @@ func newRecommendCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// recommend reads the studies, calls package recommend, and shows the changes that the fitted model would make to the
-// plan.
 func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string) error {
 	l, err := loadLab(labFile)
 	if err != nil {
@@ -85,11 +83,10 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 	return a.writeModel(o.modelOut, out.Model)
 }
 
-// recommendation recommends a configuration for a lab on a host by studies and documents. It includes the changes that
-// a model fitted to them would make to the plan.
+// recommendation includes the changes that a model fitted to studies and documents would make to the plan.
 func (a *app) recommendation(ctx context.Context, h *topology.Host, name string, l *lab.Lab, labFile, db string,
 	named []string) (out tables.Recommendation, err error) {
-	// Plan without a model first, because the answer includes the changes that a model makes.
+	// Without a model first, to compare.
 	q, err := planner.New(name, labFile, l, "")
 	if err != nil {
 		return out, cli.Usage(err)
@@ -111,7 +108,7 @@ func (a *app) recommendation(ctx context.Context, h *topology.Host, name string,
 		return out, err
 	}
 	out.Host = name
-	// Each plan takes a search, so make them only if there is something to compare.
+	// Each plan takes a search.
 	if out.Model != nil && p != nil {
 		changes, refused, err := q.ModelChanges(ctx, h, l, out.Model)
 		if err != nil {
@@ -124,7 +121,7 @@ func (a *app) recommendation(ctx context.Context, h *topology.Host, name string,
 
 func (a *app) recordedStudies(ctx context.Context, path string, names []string) ([]recommend.Study, error) {
 	db, err := a.readStudies(ctx, path)
-	// A named file or study must exist. The default file may be missing.
+	// The default file may be missing.
 	if errors.Is(err, os.ErrNotExist) && len(names) == 0 && path == "" {
 		return nil, nil
 	}

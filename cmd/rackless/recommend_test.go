@@ -23,8 +23,7 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// storeStudy writes a study into a file of studies, like study run. It contains RDMA latency by placement, with the
-// figures of the published EPYC lab and 2 % noise.
+// storeStudy has RDMA latency by placement, with the figures of the published EPYC lab and 2 % noise.
 func storeStudy(t *testing.T, path, name, cpu, cpus, kernel string, emulated bool) {
 	t.Helper()
 	spec, err := study.Parse("study.yaml",
@@ -120,7 +119,7 @@ func TestRecommendFromStudies(t *testing.T) {
 			}
 		}
 	}
-	// The model file contains the fitted model, and the planner accepts it.
+	// The planner accepts it.
 	text, err := os.ReadFile(model)
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +138,7 @@ func TestRecommendFromStudies(t *testing.T) {
 		t.Errorf("plan --model: exit %d: %s", code, stderr)
 	}
 
-	// One of the studies alone is not enough for a fit, and the output says why.
+	// One of the studies is not enough for a fit.
 	a, stdout, stderr = testApp(t)
 	if code := a.run(context.Background(), []string{"plan", pairLab, "--explain", "--host", epycHost, "--db", db,
 		"--study",
@@ -162,7 +161,6 @@ func TestRecommendFromStudies(t *testing.T) {
 	}
 }
 
-// docs/recommend.md shows the output of the command.
 func TestThePageOnRecommendationsShowsWhatIsPrinted(t *testing.T) {
 	t.Parallel()
 	page := pages(t)["docs/recommend.md"]

@@ -18,7 +18,7 @@ import (
 	"github.com/rackless/rackless/study/results"
 )
 
-// newReportCmd makes rackless bench show. It only needs stored results, so the lab need not run.
+// newReportCmd needs only stored results, no running lab.
 func newReportCmd(a *app) *cobra.Command {
 	var form, out string
 	var list, all bool
@@ -28,7 +28,6 @@ func newReportCmd(a *app) *cobra.Command {
 		Args:              cobra.MaximumNArgs(2),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			// Lists and comparisons have fewer forms.
 			one := !list && len(args) < 2
 			both := form == formatText || show.ForPrograms(form)
 			if list && len(args) > 1 {
@@ -73,7 +72,7 @@ func newReportCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// showResult prints one result. With paths, text ends with the files of the result.
+// showResult ends text with the files of the result, if paths is set.
 func (a *app) showResult(kept results.Store, args []string, form string, all, paths bool) error {
 	dir, err := findResult(kept, args)
 	if err != nil {
@@ -125,7 +124,7 @@ func (a *app) compareResults(kept results.Store, args []string, form string, all
 			return err
 		}
 	}
-	// A result and its lab's name may refer to the same measurement, the last one.
+	// A result and its lab's name may be the same measurement.
 	if filepath.Clean(dirs[0]) == filepath.Clean(dirs[1]) {
 		return cli.Usage(fmt.Errorf("%s and %s are the same result, %s; rackless bench show --list names the others",
 			args[0], args[1], dirs[0]))
@@ -139,13 +138,12 @@ func (a *app) compareResults(kept results.Store, args []string, form string, all
 	return report.CompareTerminal(a.out, data[0], data[1], a.tables(all))
 }
 
-// findResult returns the directory of the result that report's arguments select.
 func findResult(kept results.Store, args []string) (string, error) {
-	// The default is the last measurement of any lab, usually the one just made.
+	// The last measurement of any lab is usually the one just made.
 	if len(args) == 0 {
 		return kept.Last("")
 	}
-	// A directory or LAB/TIME names one result. Any other argument is a lab and selects its last result.
+	// Any other argument is a lab, and selects its last result.
 	if dir := kept.Find(args[0]); dir != "" {
 		return dir, nil
 	}
@@ -161,7 +159,7 @@ func (a *app) results() (results.Store, error) {
 	return results.Store{Data: d.Data}, err
 }
 
-// listResults prints the stored measurements, the newest last.
+// listResults ends with the newest.
 func (a *app) listResults(kept results.Store, args []string, output string) error {
 	name := ""
 	if len(args) == 1 {
@@ -178,5 +176,5 @@ func (a *app) listResults(kept results.Store, args []string, output string) erro
 	for _, r := range all {
 		fmt.Fprintf(&text, "%s  %-20s  %s\n", r.Time, r.Lab, r.Dir)
 	}
-	return a.print(output, append([]results.Result{}, all...), &text) // an empty list must be [] for programs
+	return a.print(output, append([]results.Result{}, all...), &text) // [] for programs
 }

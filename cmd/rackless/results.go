@@ -23,7 +23,7 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// newResultsQueryCmd makes rackless study query. SQL answers questions that no verb covers.
+// newResultsQueryCmd answers questions that no verb covers.
 func newResultsQueryCmd(a *app) *cobra.Command {
 	var path string
 	format := formTable
@@ -50,9 +50,9 @@ func newResultsQueryCmd(a *app) *cobra.Command {
 			case errors.Is(err, show.ErrFull):
 				fmt.Fprintln(a.err, err)
 			case err != nil && ctx.Err() != nil:
-				return context.Cause(ctx) // the timeout may pass before SQLite starts
+				return context.Cause(ctx) // it may pass before SQLite starts
 			case err != nil:
-				return cli.Usage(err) // an error of SQLite means a wrong statement: a usage error
+				return cli.Usage(err) // a wrong statement
 			}
 			return end()
 		},
@@ -64,8 +64,7 @@ func newResultsQueryCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// newResultsCheckCmd makes rackless bench check. It needs neither lab nor study, so it works for logs of any
-// machine.
+// newResultsCheckCmd needs neither lab nor study: logs may be of any machine.
 func newResultsCheckCmd(a *app) *cobra.Command {
 	var host hostFlag
 	var device, format string
@@ -87,7 +86,7 @@ func newResultsCheckCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// openSources opens the arguments. It reads standard input only if an argument stands for it.
+// openSources reads standard input only on demand.
 func (a *app) openSources(args []string) (sources []importer.Source, closeAll func(), err error) {
 	if !slices.Contains(args, conduct.Stdin) {
 		return conduct.OpenSources(args, nil)
@@ -97,14 +96,13 @@ func (a *app) openSources(args []string) (sources []importer.Source, closeAll fu
 	return conduct.OpenSources(args, in)
 }
 
-// resultsCheck compares the figures of logs with those expected of a machine. It always prints the result: the status
-// is for scripts, the reasons are for people.
+// resultsCheck always prints the result: the status is for scripts, the reasons are for people.
 func (a *app) resultsCheck(ctx context.Context, o importer.Options, host, device, format string,
 	args []string) error {
 	if host == conduct.Stdin && slices.Contains(args, conduct.Stdin) {
 		return cli.Usage(errors.New("standard input is either the log or the machine: name a file for one of them"))
 	}
-	// Open them before reading the machine, which takes seconds, so that a wrong name is reported at once.
+	// Reading the machine takes seconds; a wrong name is reported at once.
 	sources, closeAll, err := a.openSources(args)
 	if err != nil {
 		return cli.Usage(err)
@@ -123,8 +121,8 @@ func (a *app) resultsCheck(ctx context.Context, o importer.Options, host, device
 	switch err := a.print(format, out, report.Appraisal(out)); {
 	case err != nil:
 		return err
-	// A figure without a known expectation is not a fault of the machine. If none of them has one, the question is
-	// unanswered, which must not look like success.
+	// A figure without a known expectation is not a fault of the machine. If none has one, the question is unanswered,
+	// which must not look like success.
 	case unknown == len(out.Figures):
 		if unknown == 1 {
 			return fmt.Errorf("the one figure cannot be compared with %s", out.Host)
@@ -136,7 +134,6 @@ func (a *app) resultsCheck(ctx context.Context, o importer.Options, host, device
 	return nil
 }
 
-// ofMachine rewords an error of the importer if inspect can read the file.
 func ofMachine(ctx context.Context, err error) error {
 	wrong, ok := errors.AsType[*importer.Error](err)
 	if !ok || !wrong.Unknown {
@@ -170,7 +167,7 @@ func newResultsImportCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// resultsImport reads results and stores them as studies: all of them, or none if one cannot be parsed.
+// resultsImport stores nothing if one result cannot be parsed.
 func (a *app) resultsImport(ctx context.Context, o resultsImportOptions, args []string) error {
 	sources, closeAll, err := a.openSources(args)
 	if err != nil {
@@ -189,7 +186,7 @@ func (a *app) resultsImport(ctx context.Context, o resultsImportOptions, args []
 	if err != nil {
 		return err
 	}
-	// Store all studies or none, so that a second import of the same files does not find half of the first.
+	// A second import of the same files must not find half of the first.
 	err = errors.Join(conduct.Keep(ctx, db, studies, version, time.Now(), o.replace), db.Close())
 	if errors.Is(err, store.ErrTaken) {
 		return fmt.Errorf("%w; give the import another --name, or let it take that one's place with "+
@@ -205,7 +202,7 @@ func (a *app) resultsImport(ctx context.Context, o resultsImportOptions, args []
 	return nil
 }
 
-// newResultsRawCmd makes rackless study raw. It prints the evidence for a figure byte by byte.
+// newResultsRawCmd prints evidence byte by byte.
 func newResultsRawCmd(a *app) *cobra.Command {
 	var path string
 	cmd := &cobra.Command{

@@ -16,9 +16,8 @@ import (
 	"github.com/rackless/rackless/study/results"
 )
 
-// TestAFullDiskLosesNoFigures fills the disk before a result is written, or during any of its files. The figures are
-// shown, the error explains the cause and the remedy, and no partial result remains. With free space the result is
-// stored.
+// TestAFullDiskLosesNoFigures fills the disk before a result is written, or during any of its files: figures are shown,
+// the error has a remedy, and no partial result remains.
 func TestAFullDiskLosesNoFigures(t *testing.T) {
 	if os.Getuid() != 0 {
 		if os.Getenv("CI") != "" {
@@ -32,7 +31,7 @@ func TestAFullDiskLosesNoFigures(t *testing.T) {
 		if os.Getenv("CI") != "" {
 			t.Fatalf("mount a small file system: %v", err)
 		}
-		t.Skipf("mount a small file system: %v", err) // a container may forbid this even to root
+		t.Skipf("mount a small file system: %v", err) // a container may forbid this
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
@@ -59,8 +58,8 @@ func TestAFullDiskLosesNoFigures(t *testing.T) {
 	}
 	ballast := filepath.Join(dir, "ballast")
 	for _, tt := range []struct {
-		free int64  // bytes
-		file string // during which the disk becomes full
+		free int64 // bytes
+		file string
 	}{
 		{0, results.SamplesFile}, {length[results.SamplesFile] / 2, results.SamplesFile},
 		{length[results.SamplesFile] + length["report.json"]/2,

@@ -11,8 +11,8 @@ import (
 	"github.com/rackless/rackless/host/change"
 )
 
-// prepare and rollback refuse a journal that lost its first step. Its other steps can be undone, and rackless never
-// claims that the host is in its original state.
+// A journal that lost its first step is refused. Its other steps can be undone, but rackless never claims that the host
+// is in its original state.
 func TestRollbackOfADamagedJournal(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -84,7 +84,6 @@ func TestRollbackOfADamagedJournal(t *testing.T) {
 	}
 }
 
-// journalOf applies steps, and returns an app with the journal of these steps.
 func journalOf(t *testing.T, env map[string]string, ops ...change.Op) (a *app, out, stderr *bytes.Buffer) {
 	t.Helper()
 	store := host.Store{Dir: filepath.Join(t.TempDir(), "state")}
@@ -113,7 +112,7 @@ func journalOf(t *testing.T, env map[string]string, ops ...change.Op) (a *app, o
 	return a, out, stderr
 }
 
-// If a value has changed since prepare, rollback leaves it and reports the current and the set value.
+// rollback leaves such a value and reports it.
 func TestRollbackSaysWhatSomebodyHasChangedSince(t *testing.T) {
 	t.Parallel()
 	for _, form := range []string{"text", "json"} {
@@ -159,7 +158,7 @@ func TestRollbackSaysWhatSomebodyHasChangedSince(t *testing.T) {
 	}
 }
 
-// The variable for tests would kill prepare or reset a machine that has it in its environment.
+// It would kill prepare or reset a machine that has the variable in its environment.
 func TestAFaultIsRefusedOnThisMachine(t *testing.T) {
 	t.Parallel()
 	if vendor, err := os.ReadFile("/sys/class/dmi/id/sys_vendor"); err == nil && string(vendor) == "rackless\n" {

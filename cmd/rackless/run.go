@@ -27,14 +27,13 @@ import (
 type runFlags struct {
 	node          string
 	copies, takes []string
-	out           string // directory for what is taken, and logs
+	out           string // for files and logs
 	junit         string // file for a report
 }
 
-// downLimit limits the end of a lab after an interruption.
 const downLimit = time.Minute
 
-// newRunCmd makes rackless run, which exits with the command's status.
+// newRunCmd exits with the command's status.
 func newRunCmd(a *app) *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
@@ -68,7 +67,7 @@ func newRunCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// check refuses contradictions before anything is started.
+// check runs before anything is started.
 func (f *runFlags) check(l *lab.Lab) error {
 	names := l.NodeNames()
 	if f.node == "" {
@@ -104,7 +103,7 @@ func (f *runFlags) check(l *lab.Lab) error {
 	return nil
 }
 
-// runLab makes a lab for one command. Standard output is that of the command alone.
+// runLab's standard output is that of the command alone.
 func (a *app) runLab(ctx context.Context, l *lab.Lab, f runFlags, argv []string) (err error) {
 	d, err := a.dirs()
 	if err != nil {
@@ -196,7 +195,7 @@ func (a *app) runLab(ctx context.Context, l *lab.Lab, f runFlags, argv []string)
 	return err
 }
 
-// both joins two errors. If there is one, it stays as it is, as it may be the exit status of a command.
+// both leaves a single error as it is: it may be the exit status of a command.
 func both(a, b error) error {
 	switch {
 	case b == nil:
@@ -207,7 +206,7 @@ func both(a, b error) error {
 	return errors.Join(a, b)
 }
 
-// takeRun copies the consoles of all nodes and what --take names.
+// takeRun also copies the consoles of all nodes.
 func takeRun(ctx context.Context, r *rack.Rack, f runFlags) error {
 	var errs []error
 	for _, node := range r.Lab.NodeNames() {
@@ -224,7 +223,7 @@ func takeRun(ctx context.Context, r *rack.Rack, f runFlags) error {
 	return errors.Join(errs...)
 }
 
-// plainPath returns a path that scp does not take for one on a node.
+// plainPath is not one on a node for scp.
 func plainPath(path string) string {
 	if strings.HasPrefix(path, "/") || strings.HasPrefix(path, ".") {
 		return path

@@ -15,7 +15,6 @@ import (
 	"github.com/rackless/rackless/report/tables"
 )
 
-// newSimulateCmd makes rackless simulate. It needs neither a lab nor a host.
 func newSimulateCmd(a *app) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
@@ -31,7 +30,7 @@ func newSimulateCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// simulate runs a simulation and prints its result. After Ctrl-C that is the result until then.
+// simulate prints the result until then after Ctrl-C.
 func (a *app) simulate(ctx context.Context, format, file string) error {
 	text, err := userfile.Read(file, userfile.Text)
 	if err != nil {

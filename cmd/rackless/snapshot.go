@@ -17,8 +17,7 @@ import (
 	"github.com/rackless/rackless/machine/inspect"
 )
 
-// newSnapshotCmd makes rackless host snapshot. It replaces identifiers by default, because snapshots are sent to
-// others.
+// newSnapshotCmd replaces identifiers by default, because snapshots are sent to others.
 func newSnapshotCmd(a *app) *cobra.Command {
 	var out string
 	var keep, force bool
@@ -33,7 +32,7 @@ func newSnapshotCmd(a *app) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// There is no default, because the file reveals much about a machine and its owner decides on the place.
+			// The file reveals much about a machine; its owner decides on the place.
 			if out == "" {
 				return cli.Usage(errors.New("where to? name a file with --out, such as --out host.tar.zst, or - for " +
 					"standard output"))
@@ -57,12 +56,11 @@ func newSnapshotCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// writeFile writes a new file atomically.
 func (a *app) writeFile(name string, force bool, write func(io.Writer) error) error {
 	if _, err := os.Lstat(name); err == nil && !force {
 		return cli.Usage(fmt.Errorf("%s is there already; --force writes over it", name))
 	}
-	// It may identify the machine, so its owner decides about access.
+	// It may identify the machine.
 	if err := atomicfile.Write(name, 0o600, write); err != nil {
 		return err
 	}

@@ -29,7 +29,6 @@ func dbFlag(cmd *cobra.Command, path *string) {
 		"of data)")
 }
 
-// dbPath returns the path of the study database: the argument of --db, or the one in the data directory.
 func (a *app) dbPath(path string) (string, error) {
 	if path != "" {
 		return path, nil
@@ -69,7 +68,7 @@ func newStudyReportCmd(a *app) *cobra.Command {
 
 func (a *app) studyDocument(ctx context.Context, path, name string) (*study.Document, error) {
 	repeat := ""
-	// For a study given by its file, the report can repeat the command for its runs.
+	// The report can repeat the command for a study file's runs.
 	if ext := filepath.Ext(name); ext == ".yaml" || ext == ".yml" {
 		spec, _, err := document.ReadSpec(name)
 		if err != nil {
@@ -115,7 +114,6 @@ func newStudyLsCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// readStudies opens the file of studies read-only.
 func (a *app) readStudies(ctx context.Context, path string) (*store.DB, error) {
 	path, err := a.dbPath(path)
 	if err != nil {
@@ -135,7 +133,7 @@ func newStudyRmCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// Open would create a new file.
+			// Open would create a file.
 			if _, err := os.Stat(path); err != nil {
 				return document.None(err)
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/study/rig"
 )
 
-// Without --reboot, the output explains how to continue, and scripts get a status.
+// Scripts get a status.
 func TestAStudyThatTakesAnotherBootSaysHowToGoOn(t *testing.T) {
 	t.Parallel()
 	spec := &study.Spec{Name: "iso", Lab: "lab.yaml"}
@@ -42,9 +42,9 @@ func TestAStudyThatTakesAnotherBootSaysHowToGoOn(t *testing.T) {
 	}
 }
 
-// TestAStudyGoesOnOverBoots runs a study on an emulated host that needs two kinds of boot. The study switches from
-// one to the other and back by itself, makes all runs on the same CPUs, and leaves nothing on the host. It belongs to
-// make test-faults, because it boots a host and a machine in it three times each.
+// TestAStudyGoesOnOverBoots needs two kinds of boot of an emulated host. The study switches to the other and back by
+// itself, makes all runs on the same CPUs, and leaves nothing. It belongs to make test-faults: it boots a host and a
+// machine in it three times each.
 func TestAStudyGoesOnOverBoots(t *testing.T) {
 	h := newStudyHost(t, "boots", "host.yaml", "boots-lab.yaml", "boots-study.yaml")
 	start := h.state(t)
@@ -63,8 +63,7 @@ func TestAStudyGoesOnOverBoots(t *testing.T) {
 			t.Fatalf("the study does not come to its end:\n%s", out)
 		}
 	}
-	// A run is given up after three disturbed attempts, which happens on a host that is emulated beside others. That
-	// is the study's rule and irrelevant here.
+	// A run is given up after three disturbed attempts, as happens beside other emulated hosts.
 	out := h.mustHost(t, `rackless study query "SELECT DISTINCT place, `+
 		`json_extract(cell, '$.isolation') AS isolation, json_extract(before, '$.placed') AS placed, `+
 		`min(json_extract(before, '$.boot_id')) AS boot FROM run `+

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// newStudyHost starts an emulated host for a study with the lab file and other files, all from testdata/faults. The
-// test belongs to make test-faults because it takes minutes.
+// newStudyHost takes files from testdata/faults. The test belongs to make test-faults because it takes minutes.
 func newStudyHost(t *testing.T, name, host, lab string, files ...string) *small {
 	t.Helper()
 	if !*everyStep {
@@ -15,7 +14,7 @@ func newStudyHost(t *testing.T, name, host, lab string, files ...string) *small 
 	}
 	t.Parallel()
 	h := newSmall(t, name, "testdata/faults/"+host)
-	h.cpu = "" // on the prepared host, CPU 0 is for QEMU alone
+	h.cpu = "" // CPU 0 is for QEMU alone there
 	h.putFile(t, "/root/lab.yaml", "testdata/faults/"+lab)
 	for _, file := range files {
 		h.putFile(t, "/root/"+file, "testdata/faults/"+file)
@@ -23,9 +22,9 @@ func newStudyHost(t *testing.T, name, host, lab string, files ...string) *small 
 	return h
 }
 
-// TestAStudyOfEveryPlacement runs a study of all placement levels and one of hugepages, in an emulated host with two
-// NUMA nodes and two threads per core. Meanwhile it reads the affinity and memory of the node's threads from the
-// kernel. It belongs to make test-faults, because each level starts a nested machine.
+// TestAStudyOfEveryPlacement runs all placement levels and hugepages, in an emulated host with two NUMA nodes and two
+// threads per core, while it reads affinity and memory of the node's threads from the kernel. It belongs to make
+// test-faults: each level starts a nested machine.
 func TestAStudyOfEveryPlacement(t *testing.T) {
 	h := newStudyHost(t, "levels", "levels-host.yaml", "levels-lab.yaml", "levels-study.yaml", "pages-study.yaml",
 		"watch.sh")
@@ -33,14 +32,14 @@ func TestAStudyOfEveryPlacement(t *testing.T) {
 	h.mustHost(t, "rackless prepare lab.yaml --no-reboot --yes")
 	for _, tt := range []struct {
 		study string
-		want  []string // kernel's state at the levels in any order, apart from states while nodes start
+		want  []string // by the kernel, in any order, except while nodes start
 	}{
 		{"levels-study.yaml", []string{
 			"CPU 0: 0-7 policy default pages 4 ", // default, on either NUMA node
 			"CPU 0: 2 policy default pages 4 ",   // pin
 			"CPU 0: 2 policy bind:0 pages 4 on N0",
 			"CPU 0: 2 CPU 1: 3 policy bind:0 pages 4 on N0",
-			"CPU 0: 4 policy bind:1 pages 4 on N1", // wrong-numa: the placement of the other node
+			"CPU 0: 4 policy bind:1 pages 4 on N1", // wrong-numa
 		}},
 		{"pages-study.yaml", []string{"CPU 0: 2 policy bind:0 pages 4 on N0",
 			"CPU 0: 2 policy bind:0 pages 2048 on N0"}},
@@ -66,8 +65,7 @@ func TestAStudyOfEveryPlacement(t *testing.T) {
 	}
 }
 
-// TestAStudyWhoseClockIsSet sets the clock of an emulated host back during a study. The affected runs do not count,
-// and are repeated.
+// TestAStudyWhoseClockIsSet sets the host's clock back. The affected runs are repeated.
 func TestAStudyWhoseClockIsSet(t *testing.T) {
 	h := newStudyHost(t, "clock", "host.yaml", "boots-lab.yaml", "clock-study.yaml", "clock.sh")
 	h.mustHost(t, "rackless prepare lab.yaml --no-reboot --yes && rackless up lab.yaml")

@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/study/lock"
 )
 
-// others returns the program of another user: the same machine with other directories.
+// others is another user's program on the same machine.
 func others(t *testing.T, a *app, dir string) (*app, *strings.Builder) {
 	t.Helper()
 	env := map[string]string{"HOME": dir, "XDG_RUNTIME_DIR": filepath.Join(dir, "run"), "XDG_DATA_HOME": dir,
@@ -75,7 +75,7 @@ func TestOneStudyAtATimeRunsOnAMachine(t *testing.T) {
 	if code, got := run("bench", "pair"); code != exitFailed || !strings.HasPrefix(got, noLab) {
 		t.Errorf("bench after the study: status %d, %s", code, got)
 	}
-	// A study refused because of its directory releases the machine's lock.
+	// A refused study releases the machine's lock.
 	e, err := b.dirs()
 	if err != nil {
 		t.Fatal(err)

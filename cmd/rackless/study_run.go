@@ -42,7 +42,7 @@ type studyRunOptions struct {
 	anyway  bool
 }
 
-// newStudyRunCmd makes rackless study run. The same command also continues an interrupted study.
+// newStudyRunCmd also continues an interrupted study.
 func newStudyRunCmd(a *app) *cobra.Command {
 	var o studyRunOptions
 	cmd := &cobra.Command{
@@ -84,7 +84,7 @@ func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) erro
 		}
 		return r, a.printDesign(ctx, o, spec, r)
 	}
-	// A dry run starts nothing and takes no lock, so a design can be inspected while another study runs.
+	// A dry run takes no lock: a design can be inspected while another study runs.
 	if o.dryRun {
 		if _, err := design(o); err != nil {
 			return err
@@ -92,13 +92,13 @@ func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) erro
 		studyview.Order(a.out, spec)
 		return nil
 	}
-	// Held until all runs are made or the host reboots. Two concurrent studies would measure each other.
+	// Two concurrent studies would measure each other.
 	unlock, err := a.lockStudies(d.Run)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	// Make the design again after each boot, because the host has changed and the plan may have been undone.
+	// After each boot the host has changed.
 	return a.studyWithBoots(ctx, o, spec, file, func(o studyRunOptions) (bool, error) {
 		r, err := design(o)
 		if err != nil {
@@ -108,7 +108,7 @@ func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) erro
 	})
 }
 
-// studyHolder returns the process that runs a study on this machine, or nil.
+// studyHolder returns nil if no study runs here.
 func (a *app) studyHolder() (*lock.Holder, error) {
 	l, err := lock.FromEnv(a.env)
 	if err != nil {
@@ -125,7 +125,7 @@ func (a *app) lockStudies(run string) (unlock func(), err error) {
 	return l.Take(run)
 }
 
-// studyRig makes the system to be measured without starting it.
+// studyRig does not start it.
 func (a *app) studyRig(ctx context.Context, o studyRunOptions, d rack.Dirs, spec *study.Spec,
 	file string) (*rig.Rig, error) {
 	labFile := rig.LabFile(file, spec.Lab)
@@ -133,7 +133,7 @@ func (a *app) studyRig(ctx context.Context, o studyRunOptions, d rack.Dirs, spec
 	if err != nil {
 		return nil, err
 	}
-	// A lab on a host is placed once: each run has the CPUs and devices of the plan, or of a variant of it.
+	// A lab on a host is placed once: each run has the CPUs and devices of the plan, or of a variant.
 	up := rack.Options{Accel: o.accel}
 	var planner rig.Planner
 	if rack.NeedsPlace(l) {
@@ -155,27 +155,27 @@ func (a *app) studyRig(ctx context.Context, o studyRunOptions, d rack.Dirs, spec
 	return r, nil
 }
 
-// conductStudy makes the remaining runs. It reports whether it made any.
+// conductStudy reports whether it made any run.
 func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.Spec, text []byte,
 	r *rig.Rig) (worked bool, err error) {
 	path, err := a.dbPath(o.db)
 	if err != nil {
 		return false, err
 	}
-	db, err := store.Open(ctx, path) // each run is on disk before the next begins, so a kill costs one run
+	db, err := store.Open(ctx, path) // a kill costs one run
 	if err != nil {
 		return false, err
 	}
-	// The digest covers the study's file and the lab's, because runs of two versions must not be combined.
+	// Runs of two versions of the study or the lab must not be combined.
 	s, err := conduct.Begin(ctx, db, spec, conduct.Digest(text, r.LabText()), string(r.LabText()), version, o.restart)
 	if err != nil {
 		return false, errors.Join(err, db.Close())
 	}
 	steps, end := a.progress()
 	defer end()
-	// The rig calls it once, when the lab is up for the first run.
+	// Once, when the lab is up.
 	r.Look = func(ctx context.Context, lab *rack.Rack) error { return a.surveyLab(ctx, o, db, s, lab) }
-	var doing atomic.Value // the rig's current activity, set by the run and read by the display
+	var doing atomic.Value // set by the run, read by the display
 	r.Progress = func(what string) { doing.Store(", " + what) }
 	c := &conduct.Conductor{DB: db, Study: s, Spec: spec, Rig: r, Rackless: version, Blocks: o.blocks,
 		Progress: func(p conduct.Progress) {
@@ -185,7 +185,7 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 		}}
 	err = c.Run(ctx)
 	end()
-	// The load ends, but the lab stays in the last cell's state, so it must be down before the host boots.
+	// The lab stays in the last cell's state, and must be down before the host boots.
 	if _, boot := errors.AsType[*rig.BootError](err); boot && o.reboot {
 		return worked, errors.Join(err, r.Leave(), db.Close())
 	}
@@ -223,7 +223,7 @@ func (a *app) surveyLab(ctx context.Context, o studyRunOptions, db *store.DB, s 
 			faultf("lab %s: %s failed: what is measured now would not be what it seems; "+
 				"--anyway measures all the same", lab.Lab.Name, words.Count(len(bad), "check")))}
 	}
-	// Only the findings of the first run are stored, because they describe the machine at the start of the study.
+	// The first run's findings describe the machine at the start of the study.
 	if s.Survey != nil {
 		return nil
 	}
@@ -248,9 +248,8 @@ func (a *app) printDesign(ctx context.Context, o studyRunOptions, s *study.Spec,
 	})
 }
 
-// studyWithBoots calls run, which makes runs until all are made or the next needs another boot of this host, and
-// reports whether it made any. With --reboot it prepares the host, reboots it and continues; otherwise it prints
-// instructions.
+// studyWithBoots calls run until all runs are made. If the next needs another boot, it prepares and reboots the host
+// with --reboot; otherwise it prints instructions.
 func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study.Spec, file string,
 	run func(studyRunOptions) (worked bool, err error)) error {
 	if !o.reboot {
@@ -274,9 +273,9 @@ func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study
 	if err != nil {
 		return err
 	}
-	// After the study ends or fails, nothing may continue it at the next boot, even after Ctrl-C.
+	// Nothing may continue it at the next boot, even after Ctrl-C.
 	end := func(err error) error { return errors.Join(err, on.Remove(context.WithoutCancel(ctx), a.system())) }
-	led := on.Installed(a.system()) // the host was rebooted for a run
+	led := on.Installed(a.system()) // rebooted for a run
 	for {
 		worked, err := run(o)
 		boot, ok := errors.AsType[*rig.BootError](err)
@@ -298,7 +297,7 @@ func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study
 		if !reboot {
 			continue
 		}
-		// Install the unit right before the reboot, so that a study without a reboot leaves none behind.
+		// Right before the reboot: a study without one leaves none behind.
 		if err := on.Install(ctx, a.system()); err != nil {
 			return err
 		}
@@ -311,7 +310,7 @@ func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study
 }
 
 func (a *app) printPrepared(spec *study.Spec, failed error) error {
-	// After a failure, the error explains the next step and the host's preparation is secondary.
+	// After a failure, the error explains the next step.
 	if failed != nil || !spec.TakesBoots() {
 		return nil
 	}
@@ -327,8 +326,7 @@ func (a *app) printPrepared(spec *study.Spec, failed error) error {
 	return nil
 }
 
-// prepareForBoot prepares the host for the study's lab with or without CPUs isolated at boot, using the same plan. It
-// reports whether this needs a reboot.
+// prepareForBoot uses the same plan, with or without CPUs isolated at boot. It reports whether this needs a reboot.
 func (a *app) prepareForBoot(ctx context.Context, spec *study.Spec, file string,
 	isolated bool) (reboot bool, err error) {
 	p, err := a.store().Load()
@@ -343,9 +341,9 @@ func (a *app) prepareForBoot(ctx context.Context, spec *study.Spec, file string,
 	if _, err := rack.Down(ctx, d, p.Lab.Name); err != nil {
 		return false, err
 	}
-	// Check before the rollback, which removes the kernel's boot arguments from the journal.
+	// The rollback removes the boot arguments from the journal.
 	inForce := a.isolatedNow()
-	// The host has the opposite preparation: the same plan, with or without kernel arguments.
+	// The same plan, with or without kernel arguments.
 	if p.Choices.NoReboot == isolated {
 		if err := a.rollback(ctx, formTable, false, true, false); err != nil {
 			return false, err
@@ -362,7 +360,7 @@ func (a *app) prepareForBoot(ctx context.Context, spec *study.Spec, file string,
 				p.Lab.Name, rig.LabFile(file, spec.Lab))
 		}
 	}
-	// Arguments are added and removed by a boot. Without any before and after, the host is ready at once.
+	// Arguments are added and removed by a boot.
 	return isolated || inForce, nil
 }
 

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openPTY returns both ends of a new pseudo-terminal with 40 columns and 10 lines (see pts(4)).
+// openPTY has 40 columns and 10 lines (see pts(4)).
 func openPTY(t *testing.T) (master, slave *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -36,11 +36,11 @@ func openPTY(t *testing.T) (master, slave *os.File) {
 	return master, slave
 }
 
-// screenOf collects output to a terminal until its other end is closed.
+// screenOf ends when the terminal's other end is closed.
 func screenOf(master, slave *os.File) func() string {
 	got := make(chan string, 1)
 	go func() {
-		b, _ := io.ReadAll(master) // returns EIO when the slave is closed
+		b, _ := io.ReadAll(master) // EIO when the slave is closed
 		got <- string(b)
 	}()
 	return func() string {

@@ -13,13 +13,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A transcript is a command and its output as shown on a page.
 type transcript struct {
 	place, command string
-	output         []string // lines; "..." stands for omitted lines
+	output         []string // "..." stands for omitted lines
 }
 
-// transcripts returns the transcripts of all pages except pages that a test follows.
+// transcripts leaves out pages that a test follows.
 func transcripts(t *testing.T) (all []transcript) {
 	t.Helper()
 	for name, page := range pages(t) {
@@ -44,9 +43,8 @@ func transcripts(t *testing.T) (all []transcript) {
 	return all
 }
 
-// facts returns the parts of a command's output that a page has to show unchanged: names, figures and codes, and the
-// first word of each line that is not indented. The words of sentences and the line breaks may change before the page
-// does.
+// facts are names, figures and codes, and the first word of each line that is not indented: a page has to show them.
+// Sentences and line breaks may change.
 func facts(text string) []string {
 	var all []string
 	for line := range strings.Lines(text) {
@@ -60,14 +58,13 @@ func facts(text string) []string {
 	return all
 }
 
-// isFact reports whether a word is a name, a figure or a code, and not one of a sentence.
 func isFact(word string) bool {
 	inside := strings.Trim(word, "-")
 	return strings.ContainsAny(word, "0123456789_/=@$|<>") || strings.HasPrefix(word, "--") ||
 		len(inside) > 1 && strings.ToUpper(inside) == inside && strings.ToLower(inside) != inside
 }
 
-// missing returns the first lines of a transcript whose facts are not in the output, in this order.
+// missing returns the first lines whose facts are not in the output, in this order.
 func (s transcript) missing(output string) string {
 	have := facts(output)
 	var part []string
@@ -88,8 +85,8 @@ func (s transcript) missing(output string) string {
 	return ""
 }
 
-// TestThePagesShowWhatCommandsPrint checks the transcripts of commands that need no lab. Output of the lab of "make
-// lab" and of emulated hosts depends on the machine, so other tests check only its commands.
+// TestThePagesShowWhatCommandsPrint needs no lab. Output of the lab of "make lab" and of emulated hosts depends on the
+// machine, so other tests check only its commands.
 func TestThePagesShowWhatCommandsPrint(t *testing.T) {
 	all := transcripts(t)
 	t.Chdir("../..")
@@ -113,7 +110,7 @@ func TestThePagesShowWhatCommandsPrint(t *testing.T) {
 	}
 }
 
-// The test above is only useful if it detects wrong output.
+// The test above must detect wrong output.
 func TestATranscriptIsHeldAgainstTheOutput(t *testing.T) {
 	for shown, want := range map[string]string{
 		"a\nb": "", "...\nb": "", "a\n...": "", "a\n...\nd": "", "a\nc": "a\nc", "d\n...\na": "a", "a\n...\ne": "e",
@@ -147,7 +144,6 @@ func TestThePagesAreHeldToFactsAndNotToSentences(t *testing.T) {
 	}
 }
 
-// The plan's picture in the README equals the one that plan draws.
 func TestTheREADMEShowsThePictureOfAPlan(t *testing.T) {
 	t.Chdir("../..")
 	a, out, stderr := testApp(t)
@@ -166,7 +162,6 @@ func TestTheREADMEShowsThePictureOfAPlan(t *testing.T) {
 	}
 }
 
-// Pages name files of plan --out.
 func TestThePagesNameFilesThatAPlanHas(t *testing.T) {
 	named := pages(t)
 	t.Chdir("../..")
@@ -189,7 +184,7 @@ func TestThePagesNameFilesThatAPlanHas(t *testing.T) {
 	span := regexp.MustCompile("`((?:kernel|commands|guests|domains|switch|firmware|tuned)" +
 		"[/.][^`\\s]*)")
 	n := 0
-	delete(named, "docs/simulate.md") // its keys are no files, such as switch.buffer
+	delete(named, "docs/simulate.md") // its keys are no files
 	for name, page := range named {
 		for _, m := range span.FindAllStringSubmatch(page, -1) {
 			n++

@@ -19,24 +19,23 @@ import (
 var updateTutorial = flag.Bool("update-tutorial", false,
 	"follow the tutorial, the course and the first lab, and write what their commands print")
 
-// A block is a fenced block of the tutorial with commands and their output.
 type block struct {
 	head     string
 	commands []tutorialCommand
-	figures  bool // numbers differ from run to run
+	figures  bool // numbers differ between runs
 	status   int
 }
 
 type tutorialCommand struct {
 	line   int
-	prompt string // "laptop$", "host#" or, on pages with one machine, "$"
+	prompt string // "laptop$", "host#" or, for one machine, "$"
 	text   string
 	output string
 }
 
 var tutorialPrompt = regexp.MustCompile(`^(laptop\$|host#|\$) (.*)$`)
 
-// parseTutorial splits a page into text and blocks: the result contains strings and *blocks, in order.
+// parseTutorial returns strings and *blocks, in order.
 func parseTutorial(page string) ([]any, error) {
 	var pieces []any
 	var text strings.Builder
@@ -102,7 +101,7 @@ func writeTutorial(pieces []any) string {
 	return out.String()
 }
 
-// Patterns of text that differs between two equal runs: times everywhere, and all numbers of blocks with figures.
+// Text that differs between equal runs: times everywhere, and all numbers of blocks with figures.
 var (
 	durations = regexp.MustCompile(`\b\d+(\.\d+)? ?(s|ms|us|min)\b`)
 	numbers   = regexp.MustCompile(`\d+(\.\d+)?`)
@@ -113,8 +112,8 @@ var (
 	counts    = regexp.MustCompile(`\b(process|none of|sent|received|GID of [0-9a-f.:]+ +index) \d+\b`)
 	uuids     = regexp.MustCompile(`\b[0-9a-f]{8}-[0-9a-f-]{27}\b`)
 	rateUnits = regexp.MustCompile(`\b[kM]?pps\b`)
-	// A figure that is too small for the tool's decimals is computed and marked, and a line below the table explains
-	// the mark. Chance decides whether a figure is that small.
+	// A figure too small for the tool's decimals is computed and marked, and a line below explains the mark. Chance
+	// decides.
 	computed     = regexp.MustCompile(`~N`)
 	computedNote = regexp.MustCompile(` ~: the tool printed N, for want of decimals; computed from another column`)
 )
@@ -124,7 +123,7 @@ func (b *block) masked(text string) string {
 		"TIME"), "STAMP"), "KERNEL"), "UUID")
 	text = counts.ReplaceAllString(text, "$1 N")
 	if b.figures {
-		// Longer figures change the line breaks.
+		// They change the line breaks.
 		text = strings.ReplaceAll(numbers.ReplaceAllString(text, "N"), "\n", " ")
 		text = computed.ReplaceAllString(rateUnits.ReplaceAllString(text, "pps"), "N")
 	}
@@ -171,9 +170,8 @@ func TestTutorialIsReadAndWrittenAsItIs(t *testing.T) {
 	}
 }
 
-// TestE2ETutorial follows the tutorial to its end, on a host of its own: prepare with its reboot, up with passthrough,
-// verify, bench, down, rollback. At the end the host is file by file as it was at the start. In make test,
-// TestAHostFromPrepareToRollback takes the same steps on a smaller host.
+// TestE2ETutorial follows the tutorial on a host of its own, which at the end is file by file as at the start. In make
+// test, TestAHostFromPrepareToRollback is the short form.
 func TestE2ETutorial(t *testing.T) {
 	storey.E2E(t)
 	t.Parallel()
@@ -187,7 +185,7 @@ func TestE2ETutorial(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := newEmulated(t, "epyc-7551p", "--scale", "4", "epyc-7551p")
-	// Using all CPUs, as a reader's commands do, takes longer; see newSmall.
+	// All CPUs take longer; see newSmall.
 	e.cpu = "0"
 	e.onStart = func() {
 		e.putFile(t, "/root/epyc-lab.yaml", "../../examples/epyc-lab.yaml")
@@ -207,7 +205,7 @@ func TestE2ETutorial(t *testing.T) {
 			case strings.HasPrefix(c.text, "rackless down"):
 				e.documented(t, "vm00", "vm01")
 			case c.text == reboot:
-				if reboots++; reboots == 1 { // the last one resets the machine, as for a reader
+				if reboots++; reboots == 1 { // as for a reader
 					e.offAtReset(t)
 				}
 			}
@@ -239,8 +237,7 @@ func TestE2ETutorial(t *testing.T) {
 	}
 }
 
-// tutorial runs a command of the tutorial on the machine of its prompt, and returns its output as a reader would see
-// it.
+// tutorial runs on the machine of the prompt, with output as a reader sees it.
 func (e *emulatedHost) tutorial(t *testing.T, c *tutorialCommand) (output string, status int) {
 	t.Helper()
 	switch {
@@ -259,8 +256,8 @@ func (e *emulatedHost) tutorial(t *testing.T, c *tutorialCommand) (output string
 
 var iommuGroup = regexp.MustCompile(`(?m)^(/sys/bus/pci/devices/\S+)/iommu_group (\S*iommu_groups/)(\d+)$`)
 
-// groupsByDevice names IOMMU groups by their first device. Their numbers depend on the order in which the kernel
-// finds devices, and a host that resumes from a template finds its adapters later than one that boots.
+// groupsByDevice names IOMMU groups by their first device: a host that resumes from a template finds its adapters later
+// than one that boots, and so numbers differ.
 func groupsByDevice(fingerprint string) string {
 	first := make(map[string]string)
 	return iommuGroup.ReplaceAllStringFunc(fingerprint, func(line string) string {

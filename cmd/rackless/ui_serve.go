@@ -19,7 +19,7 @@ import (
 	"github.com/rackless/rackless/study/lock"
 )
 
-// newUICmd makes rackless ui. It listens on the loopback address only, because the pages show a user's own labs.
+// newUICmd listens on loopback only, because the pages show a user's own labs.
 func newUICmd(a *app) *cobra.Command {
 	listen, tokenFile, db := "127.0.0.1:0", "", ""
 	cmd := &cobra.Command{
@@ -27,7 +27,7 @@ func newUICmd(a *app) *cobra.Command {
 		Short: "Serve labs, studies and results as live pages to this machine, and metrics to Prometheus",
 		Args:  cli.MaxArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// Loopback only, because the pages have no login besides the token.
+			// The pages have no login besides the token.
 			addr, err := ui.Loopback(listen)
 			if err != nil {
 				return cli.Usagef(cmd, "--listen %v", err)
@@ -47,8 +47,7 @@ func newUICmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// listenError adds the remedy to an error of listening on addr. Unlike the error of package net, it names no system
-// call.
+// listenError adds the remedy, and names no system call.
 func listenError(addr string, err error) error {
 	const free = "--listen 127.0.0.1:0 takes one that is free"
 	switch {
@@ -74,7 +73,7 @@ func (a *app) serveUI(ctx context.Context, addr, token, db string) error {
 	if err != nil {
 		return cli.Usage(err)
 	}
-	// Listen before printing the address, so that a browser that opens it at once gets an answer.
+	// So that a browser that opens the address at once gets an answer.
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return listenError(addr, err)

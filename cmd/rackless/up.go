@@ -27,7 +27,7 @@ import (
 	"github.com/rackless/rackless/vm/libvirt"
 )
 
-// newUpCmd makes rackless up. One verb starts, repairs and changes a lab, by comparing the lab with its file.
+// newUpCmd starts, repairs and changes a lab, by comparing it with its file.
 func newUpCmd(a *app) *cobra.Command {
 	o := rack.Options{Accel: "auto"}
 	var at placeOptions
@@ -46,7 +46,7 @@ func newUpCmd(a *app) *cobra.Command {
 		if at.host == planner.Local {
 			at.host = ""
 		}
-		// A flag without effect is refused: with --connect, the user expects another host.
+		// With --connect, the user expects another host.
 		if !rack.NeedsPlace(l) && (cmd.Flags().Changed("connect") || at.host != "") {
 			return cli.Usagef(cmd, "lab %s asks for nothing of a host: say driver: libvirt in %s", l.Name, file)
 		}
@@ -77,14 +77,13 @@ func newUpCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// placeOptions are the host for a lab, and the permission to change that host.
+// placeOptions are for a lab's host, and allow changing it.
 type placeOptions struct {
 	uri, host   string
 	dryRun, yes bool
 }
 
-// agreeUp shows the steps of up on a host, if its driver has any, and asks whether to take them. It reports whether
-// up continues.
+// agreeUp asks whether to take up's steps on a host, if any.
 func (a *app) agreeUp(ctx context.Context, l *lab.Lab, at placeOptions, place *rack.Placement) (bool, error) {
 	if at.yes && !at.dryRun {
 		return true, nil
@@ -109,7 +108,7 @@ func (a *app) agreeUp(ctx context.Context, l *lab.Lab, at placeOptions, place *r
 	return true, a.agree(ctx, "up", formTable, steps, fmt.Sprintf("Make %s in vSphere?", words.Count(left, "step")))
 }
 
-// placement returns the preparation of this host for a lab, or a new plan for another host.
+// placement plans anew for another host.
 func (a *app) placement(ctx context.Context, l *lab.Lab, file string, at placeOptions) (*rack.Placement, error) {
 	if l.VSphere != nil {
 		if at.host != "" {
@@ -118,7 +117,7 @@ func (a *app) placement(ctx context.Context, l *lab.Lab, file string, at placeOp
 		}
 		at.host, at.uri = planner.HostOf(l, planner.Local), ""
 	}
-	// The preparation of another host cannot be read, so plan the lab for it now.
+	// Its preparation cannot be read.
 	if at.host != "" {
 		r, err := a.planAt(ctx, at.host, l, file, "")
 		if err != nil {
@@ -139,11 +138,11 @@ func (a *app) placement(ctx context.Context, l *lab.Lab, file string, at placeOp
 	return &rack.Placement{URI: at.uri, Plan: p.Plan, Host: p.Host}, nil
 }
 
-// up brings the lab up. It prints the time taken, or that there was nothing to do.
+// up prints the time taken, or that there was nothing to do.
 func (a *app) up(ctx context.Context, d rack.Dirs, l *lab.Lab, o rack.Options) error {
 	ui := a.display()
 	defer ui.Close()
-	// The steps tell whether up did anything: a lab that is already up has none.
+	// A lab that is already up has no steps.
 	worked := false
 	o.Progress = func(e rack.Event) {
 		worked = worked || e.Step != ""
@@ -175,7 +174,6 @@ func (a *app) up(ctx context.Context, d rack.Dirs, l *lab.Lab, o rack.Options) e
 	return nil
 }
 
-// accelText names an accelerator, and marks it if it is an emulation.
 func accelText(accel string) string {
 	if rack.IsHardware(accel) {
 		return accel
@@ -183,14 +181,14 @@ func accelText(accel string) string {
 	return accel + " (emulated)"
 }
 
-// newDownCmd makes rackless down. It accepts a lab's name as well as its file, because the file may be gone.
+// newDownCmd accepts a lab's name, because its file may be gone.
 func newDownCmd(a *app) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "down NAME|LAB.yaml... | --all",
 		Short: "Stop labs and remove everything but their results",
 		Args: func(cmd *cobra.Command, args []string) error {
-			// Require either --all or labs, so that a slip ends nothing.
+			// A slip ends nothing.
 			if all != (len(args) == 0) {
 				return cli.Usagef(cmd, "want names of labs, lab files, or --all")
 			}
@@ -221,9 +219,9 @@ func newDownCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// down ends labs. Those that do not run or cannot be ended do not keep others running: their errors come last.
+// down ends all labs that it can; errors come last.
 func (a *app) down(ctx context.Context, d rack.Dirs, args []string) error {
-	// Refuse wrong names before anything ends.
+	// Before anything ends.
 	names := make([]string, len(args))
 	for i, arg := range args {
 		var err error

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The result does not depend on --verbose, and all verbs report operations in the same form and meaning.
+// The result does not depend on --verbose.
 func TestVerboseSaysWhatIsReadRunAndChanged(t *testing.T) {
 	plan := filepath.Join(t.TempDir(), "plan")
 	svg := filepath.Join(t.TempDir(), "host.svg")
@@ -48,12 +48,12 @@ func TestVerboseSaysWhatIsReadRunAndChanged(t *testing.T) {
 	}
 }
 
-// --verbose would be incomplete if some code ran programs without reporting them.
+// --verbose would be incomplete otherwise.
 func TestEveryPlaceThatRunsAProgramTellsOfIt(t *testing.T) {
 	n := 0
 	err := filepath.WalkDir("../..", func(path string, e fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") ||
-			strings.HasSuffix(filepath.Dir(path), "test") || // programs run by tests do not belong to rackless either
+			strings.HasSuffix(filepath.Dir(path), "test") || // tests' programs do not belong to rackless
 			strings.HasPrefix(path, "../../hack/") { // not part of rackless
 			return err
 		}

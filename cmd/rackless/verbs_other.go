@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// needsLinux makes a verb for labs and hosts, which exist only on Linux.
+// needsLinux is for labs and hosts.
 func needsLinux(name string) func(*app) *cobra.Command {
 	return func(*app) *cobra.Command {
 		return &cobra.Command{Use: name, Short: "Needs Linux", DisableFlagParsing: true,
@@ -33,7 +33,7 @@ func (a *app) gpuDirectInLab(context.Context, string, []string) (tried bool, err
 	return false, nil
 }
 
-// planArtifacts always fails here, because the commands that prepare a host come from code for Linux.
+// planArtifacts fails, because the commands that prepare a host come from code for Linux.
 func planArtifacts(render.Input) ([]render.Artifact, error) {
 	return nil, errors.New("plan --out writes the commands that prepare the host, and works on Linux only")
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// verifyOptions are the flags of verify. form and interval get their defaults before the flags are added.
+// verifyOptions' form and interval get their defaults before the flags are added.
 type verifyOptions struct {
 	form     string
 	only     []string
@@ -37,7 +37,7 @@ func newVerifyCmd(a *app) *cobra.Command {
 		Use:   "verify [NAME|LAB.yaml]",
 		Short: "Check every fact about a running lab or a prepared host, with evidence and fixes",
 		Args: func(cmd *cobra.Command, args []string) error {
-			// A host and a lab are two targets. With both, the findings would mix.
+			// The findings of a host and a lab would mix.
 			if cmd.Flags().Changed("plan") {
 				return cli.ExactArgs(0, "no lab beside --plan")(cmd, args)
 			}
@@ -76,13 +76,13 @@ func newVerifyCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// check refuses flags that contradict each other, and turns the names of checks into identifiers.
+// check also turns the names of checks into identifiers.
 func (o *verifyOptions) check(cmd *cobra.Command) error {
 	f := cmd.Flags()
 	if err := cli.NotEmpty(cmd, "a file or directory", "plan", "host"); err != nil {
 		return err
 	}
-	// Each round runs programs in the nodes. At a shorter interval, verify itself would load them.
+	// At a shorter interval, verify itself would load the nodes.
 	const least = time.Second
 	switch {
 	case o.host != planner.Local && o.plan == "":
@@ -96,7 +96,7 @@ func (o *verifyOptions) check(cmd *cobra.Command) error {
 	case o.interval < least:
 		return cli.Usagef(cmd, "--interval %v: want %v or more", o.interval, least)
 	}
-	// Accept codes such as RL402 too, because findings and documents use them.
+	// Documents use codes such as RL402.
 	for i, name := range o.only {
 		c, ok := finding.Find(name)
 		if !ok || c.Name == "" {
@@ -107,13 +107,13 @@ func (o *verifyOptions) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// verification returns the target of verify, and a function that releases it.
+// verification also returns a function that releases the target.
 func (a *app) verification(ctx context.Context, o *verifyOptions, args []string) (*verify.Target, func(), error) {
 	t, end, err := a.verifyTarget(ctx, o, args)
 	if err != nil {
 		return nil, nil, err
 	}
-	// An empty report of checks that do not apply here would read as success.
+	// An empty report would read as success.
 	for _, id := range o.only {
 		if all := t.Checks(); !slices.Contains(all, id) {
 			end()
@@ -151,7 +151,6 @@ func (a *app) verifyTarget(ctx context.Context, o *verifyOptions, args []string)
 	t := verify.OfHost(p)
 	t.Strays = strays
 	if o.host != planner.Local {
-		// The processes of another machine cannot be checked.
 		t.Running, t.Strays = nil, nil
 		t.Host = func(ctx context.Context) (*topology.Host, error) {
 			h, _, err := a.hosts().Read(ctx, o.host)
@@ -174,14 +173,14 @@ func (a *app) verifyOnce(ctx context.Context, o *verifyOptions, v *verify.Target
 	if err != nil {
 		return err
 	}
-	// On standard error and not as a finding: a property that cannot be checked from here is neither right nor wrong.
+	// Not a finding: a property that cannot be checked from here is neither right nor wrong.
 	if v.Unseen != "" {
 		fmt.Fprintf(a.err, "not checked: %s\n", v.Unseen)
 	}
 	a.keep(o, v, findings)
 	switch o.form {
 	case formatJSON, formatYAML:
-		err = show.Encode(a.out, o.form, append([]finding.Finding{}, findings...)) // an empty list is [] for programs
+		err = show.Encode(a.out, o.form, append([]finding.Finding{}, findings...)) // [] for programs
 	case formJUnit:
 		err = report.JUnit(a.out, findings)
 	default:
@@ -199,9 +198,9 @@ func (a *app) verifyOnce(ctx context.Context, o *verifyOptions, v *verify.Target
 	return err
 }
 
-// keep stores the findings of a complete verify for rackless ui. A failure to store them is not a fault of the lab.
+// keep stores a complete verify for rackless ui. A failure is not a fault of the lab.
 func (a *app) keep(o *verifyOptions, v *verify.Target, findings []finding.Finding) {
-	// After a partial verify, rackless ui would show the other checks as passed.
+	// rackless ui would show the other checks as passed.
 	if v.Lab == nil || len(o.only) > 0 {
 		return
 	}
@@ -220,7 +219,7 @@ func (a *app) watchVerify(ctx context.Context, o *verifyOptions, v *verify.Targe
 	for {
 		var findings []finding.Finding
 		var err error
-		// Only the first round shows its steps, because it may take long and later ones would fill the screen.
+		// Later rounds would fill the screen with steps.
 		if rounds == 0 {
 			findings, err = a.findings(ctx, o, v)
 		} else {
@@ -232,7 +231,6 @@ func (a *app) watchVerify(ctx context.Context, o *verifyOptions, v *verify.Targe
 		if err != nil {
 			return err
 		}
-		// Store every round, so that rackless ui shows the current state.
 		a.keep(o, v, findings)
 		at := time.Now().UTC().Truncate(time.Second)
 		for _, c := range w.Changes(at, findings) {
@@ -253,22 +251,22 @@ func (a *app) watchVerify(ctx context.Context, o *verifyOptions, v *verify.Targe
 		case <-time.After(o.interval):
 		}
 	}
-	// The status reflects the last round, for scripts that watch for a limited time.
+	// For scripts that watch for a limited time.
 	if w.NotOK() > 0 {
 		return cli.Exit(exitFaults)
 	}
-	if rounds == 0 { // no round completed, so the state is unknown
+	if rounds == 0 { // the state is unknown
 		return context.Cause(ctx)
 	}
 	return nil
 }
 
-// printDrift prints one change. If a check began to fail, the text includes the expected state and the fix.
+// printDrift adds expected state and fix if a check began to fail.
 func (a *app) printDrift(form string, c verify.Drift) error {
 	if show.ForPrograms(form) {
 		return show.EncodeNext(a.out, form, c)
 	}
-	// The words have equal length, so that the columns align.
+	// Of equal length, so that the columns align.
 	paint := a.painter()
 	status := map[finding.Status]string{finding.OK: paint("32", "ok again"), finding.Failed: paint("31", "FAILED  "),
 		finding.Unknown: paint("33", "unknown ")}[c.Finding.Status]

@@ -20,8 +20,7 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// fakeHost returns a host that changes from round to round: each round has the next governor, and the last one
-// persists.
+// fakeHost has the governors in turn; the last one persists.
 func fakeHost(governors ...string) *verify.Target {
 	round := 0
 	return &verify.Target{
@@ -56,7 +55,7 @@ func TestWatchGoesOnUntilItIsInterrupted(t *testing.T) {
 			v := fakeHost(tt.governors...)
 			var err error
 			synctest.Test(t, func(t *testing.T) {
-				// on the bubble's clock, which begins at a full hour
+				// the bubble's clock begins at a full hour
 				ctx, cancel := context.WithTimeout(t.Context(), 35*time.Second)
 				defer cancel()
 				err = a.watchVerify(ctx, &verifyOptions{form: tt.form, interval: 10 * time.Second,
@@ -85,7 +84,7 @@ func TestWatchGoesOnUntilItIsInterrupted(t *testing.T) {
 	}
 }
 
-// Checks that are impossible for a remote lab are listed beside the result, not in it.
+// They are listed beside the result, not in it.
 func TestWhatIsNotCheckedIsSaid(t *testing.T) {
 	v := fakeHost("performance")
 	v.Unseen = "the host, which is another machine"
@@ -100,7 +99,6 @@ func TestWhatIsNotCheckedIsSaid(t *testing.T) {
 	}
 }
 
-// exitCodeOf is exitCode, but accepts nil.
 func exitCodeOf(err error) (int, string) {
 	if err == nil {
 		return 0, ""
@@ -131,7 +129,7 @@ func TestPlansThatAreNoneAreRefused(t *testing.T) {
 	}
 }
 
-// The page shows a shortened line of --watch.
+// The page shows a shortened line.
 func TestTheDocumentedLineOfAWatchIsWhatIsPrinted(t *testing.T) {
 	page := pages(t)["docs/json.md"]
 	_, rest, ok := strings.Cut(page, "```json\n{\"at\":")

@@ -24,11 +24,9 @@ import (
 
 const guestUser, guestPassword = "lab", "s3cret: of guests"
 
-// transfers is the URL path for reading and writing files of guests.
 const transfers = "/tools"
 
-// tools implements VMware Tools of all guests: it runs guest operations in a real machine. The simulator's own would
-// run programs on this one.
+// tools implements VMware Tools of all guests in a real machine. The simulator's own would run programs on this one.
 type tools struct {
 	ctx      context.Context
 	machine  func() (*guest.Agent, error)
@@ -58,7 +56,7 @@ func installTools(t *testing.T, s *vspheretest.Server, machine func() (*guest.Ag
 	}
 }
 
-// agent returns the agent for a virtual machine, if that machine runs and the login is right.
+// agent needs a running machine and the right login.
 func (t *tools) agent(ctx *simulator.Context, ref types.ManagedObjectReference, auth types.BaseGuestAuthentication) (
 	*guest.Agent, types.BaseMethodFault) {
 	vm, ok := ctx.Map.Get(ref).(*simulator.VirtualMachine)
@@ -78,7 +76,7 @@ func (t *tools) agent(ctx *simulator.Context, ref types.ManagedObjectReference, 
 	return a, nil
 }
 
-// runLine runs a line like VMware Tools, through a shell. It writes the process ID to $0.
+// runLine uses a shell, like VMware Tools. It writes the process ID to $0.
 const runLine = `sh -c "exec $1" & echo $! >"$0"; wait $!`
 
 func (t *tools) start(a *guest.Agent, line string) (int64, types.BaseMethodFault) {
@@ -137,7 +135,7 @@ func transferURL(ctx *simulator.Context, ref types.ManagedObjectReference, path 
 	return fmt.Sprintf("https://*%s?%s", transfers, url.Values{"vm": {vm.Name}, "path": {path}}.Encode())
 }
 
-// A GuestProcessManager runs programs. It is named after the managed object.
+// A GuestProcessManager runs programs; the name is vSphere's.
 type GuestProcessManager struct {
 	mo.GuestProcessManager
 	tools *tools
@@ -158,7 +156,7 @@ func (m *GuestProcessManager) StartProgramInGuest(ctx *simulator.Context,
 	return &methods.StartProgramInGuestBody{Res: res, Fault_: vspheretest.Refused(fault)}
 }
 
-// ListProcessesInGuest reports which of the started programs have ended.
+// ListProcessesInGuest reports ended programs.
 func (m *GuestProcessManager) ListProcessesInGuest(ctx *simulator.Context,
 	req *types.ListProcessesInGuest) soap.HasFault {
 	_, fault := m.tools.agent(ctx, req.Vm, req.Auth)
@@ -173,13 +171,13 @@ func (m *GuestProcessManager) ListProcessesInGuest(ctx *simulator.Context,
 	return &methods.ListProcessesInGuestBody{Res: res, Fault_: vspheretest.Refused(fault)}
 }
 
-// A GuestFileManager transfers files. It is named after the managed object.
+// A GuestFileManager transfers files; the name is vSphere's.
 type GuestFileManager struct {
 	mo.GuestFileManager
 	tools *tools
 }
 
-// with returns the agent for a virtual machine if that machine has the file.
+// with requires that the machine has the file.
 func (m *GuestFileManager) with(path string, ctx *simulator.Context, ref types.ManagedObjectReference,
 	auth types.BaseGuestAuthentication) (*guest.Agent, types.BaseMethodFault) {
 	a, fault := m.tools.agent(ctx, ref, auth)
@@ -192,7 +190,7 @@ func (m *GuestFileManager) with(path string, ctx *simulator.Context, ref types.M
 	return a, nil
 }
 
-// InitiateFileTransferFromGuest returns the URL for reading a file.
+// InitiateFileTransferFromGuest returns a URL for reading.
 func (m *GuestFileManager) InitiateFileTransferFromGuest(ctx *simulator.Context,
 	req *types.InitiateFileTransferFromGuest) soap.HasFault {
 	_, fault := m.with(req.GuestFilePath, ctx, req.Vm, req.Auth)
@@ -201,7 +199,7 @@ func (m *GuestFileManager) InitiateFileTransferFromGuest(ctx *simulator.Context,
 			Returnval: types.FileTransferInformation{Url: transferURL(ctx, req.Vm, req.GuestFilePath)}}}
 }
 
-// InitiateFileTransferToGuest returns the URL for writing a file.
+// InitiateFileTransferToGuest returns a URL for writing.
 func (m *GuestFileManager) InitiateFileTransferToGuest(ctx *simulator.Context,
 	req *types.InitiateFileTransferToGuest) soap.HasFault {
 	_, fault := m.tools.agent(ctx, req.Vm, req.Auth)

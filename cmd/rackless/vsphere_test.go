@@ -13,8 +13,7 @@ import (
 	"github.com/rackless/rackless/vm/vspheretest"
 )
 
-// TestVSphereGuests replaces VMware Tools, which run programs in guests, by an implementation that runs them in a
-// real node.
+// TestVSphereGuests runs programs of guests in a real node, in place of VMware Tools.
 func TestVSphereGuests(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -25,7 +24,7 @@ func TestVSphereGuests(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := vspheretest.New(t)
-	run, err := os.MkdirTemp("/tmp", "rl") // short, because paths of sockets lie below it
+	run, err := os.MkdirTemp("/tmp", "rl") // short, for sockets
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +54,7 @@ func TestVSphereGuests(t *testing.T) {
 	})
 }
 
-// TestVSphere runs the command line against a simulated vCenter, and on the output of govc for it.
+// TestVSphere uses a simulated vCenter, and govc's output for it.
 func TestVSphere(t *testing.T) {
 	s := vspheretest.New(t)
 	testscript.Run(t, testscript.Params{

@@ -10,19 +10,18 @@ import (
 )
 
 // go test starts the first and the last parallel test first, by the names of files, and then goes back from the last.
-// The tests of this file take longest: they begin early by its name.
+// This file's tests take longest: they begin early by its name.
 
-// TestAHostFromPrepareToRollback takes the steps of the tutorial on a small emulated host, for two nodes with a virtual
-// function each: prepare with its reboot, up, verify, bench, down, rollback. A domain of somebody else's runs beside
-// them, which libvirt starts at each boot. Its CPU is one of two that the whole host has then, so its share is not
-// asked. At the end the host is file by file as it was at the start.
+// TestAHostFromPrepareToRollback takes the tutorial's steps on a small emulated host, for two nodes with a virtual
+// function each, beside somebody else's domain, which libvirt starts at each boot. The domain's share of its CPU, one
+// of two of the whole host then, is not asked. At the end the host is file by file as at the start.
 func TestAHostFromPrepareToRollback(t *testing.T) {
 	t.Parallel()
 	h := newSmall(t, "path", smallProfile)
 	h.putFile(t, "/root/lab.yaml", "testdata/faults/vfs.yaml")
 	tenant := h.newTenant(t, atBoots)
 	before := h.state(t)
-	// step runs a command that has to end with a status and to print lines that match.
+	// step expects a status and matching lines.
 	step := func(command string, want int, lines ...string) string {
 		t.Helper()
 		out, status := h.host(t, command)
@@ -54,7 +53,7 @@ func TestAHostFromPrepareToRollback(t *testing.T) {
 	tenant.startedAgain(t)
 
 	// Devices that appear after rackless-prepare.service have interrupts to move: up refuses the host until prepare has
-	// moved them, and says so. On a slow boot that happens more than once.
+	// moved them. On a slow boot that happens more than once.
 	for range 3 {
 		step("rackless prepare --yes", 0, "this host is prepared for lab parts: (as it was|1 step )")
 		out, status := h.host(t, "rackless up lab.yaml")
@@ -76,7 +75,7 @@ func TestAHostFromPrepareToRollback(t *testing.T) {
 	step("rackless exec vm00 -- rdma statistic show", 0, `link \S+/1 .*[1-9]`)
 	tenant.undisturbed(t, "bench")
 	step("rackless down parts", 0, "lab parts is down")
-	// Of interrupts that irqbalance has moved since, rollback says that it leaves them.
+	// rollback leaves interrupts that irqbalance has moved since.
 	step("rackless rollback --yes", 0, `(this host is as it was: )?\d+ steps undone`, "The kernel still runs with ")
 	tenant.undisturbed(t, "down and rollback")
 	if diff := diffLines(before, h.state(t)); diff != "" {
@@ -84,7 +83,7 @@ func TestAHostFromPrepareToRollback(t *testing.T) {
 	}
 }
 
-// startedAgain waits until libvirt has started the tenant after a boot, and looks at it anew.
+// startedAgain waits for libvirt after a boot.
 func (n *tenant) startedAgain(t *testing.T) {
 	t.Helper()
 	for deadline := time.Now().Add(commandLimit); ; time.Sleep(time.Second) {
@@ -98,12 +97,10 @@ func (n *tenant) startedAgain(t *testing.T) {
 	}
 }
 
-// TestFullNodes runs the script of a full node.
 func TestFullNodes(t *testing.T) {
 	runLabs(t, runInTurn, labScripts, isShort)
 }
 
-// TestE2EFullNodes runs the scripts of clusters of full nodes.
 func TestE2EFullNodes(t *testing.T) {
 	storey.E2E(t)
 	runLabs(t, runInTurn, e2eScripts, isShort)

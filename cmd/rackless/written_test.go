@@ -18,10 +18,9 @@ import (
 	"github.com/rackless/rackless/study/results"
 )
 
-// ownTest marks entries of writesFiles that another test covers.
 const ownTest = "TestCaptureFile" // a capture needs a running lab
 
-// writesFiles gives, for each flag that names an output file, a command line that writes FILE.
+// writesFiles has a command line that writes FILE for each flag of an output file.
 var writesFiles = map[string]string{
 	"bench baseline save --out": "bench baseline save RESULT --out FILE",
 	"link capture --out":        ownTest,
@@ -51,7 +50,7 @@ func TestWhatIsWrittenIsThereWholeOrNotAtAll(t *testing.T) {
 		if line == ownTest {
 			continue
 		}
-		// run runs a shell script with the command as "$@" and the file as $0, and returns its output.
+		// run's script has the command as "$@" and the file as $0.
 		run := func(t *testing.T, file, script string, isolate ...string) string {
 			args := strings.Fields(strings.NewReplacer("FILE", file, "RESULT", result).Replace(line))
 			argv := append(append(isolate, "sh", "-c", script, file, "rackless"), args...)
