@@ -23,8 +23,7 @@ const NoAdapter vm.State = "no-adapter"
 // An Adapted runtime emulates the adapters of its nodes.
 type Adapted interface {
 	checks.AdapterReader
-	// SetFault makes an adapter fail, or work again if f is empty. In the latter case it returns when the node works as
-	// before.
+	// SetFault makes an adapter fail, or work as before if f is empty.
 	SetFault(ctx context.Context, node string, nic int, f checks.Fault) error
 	// ResetAdapter returns when the node works as before.
 	ResetAdapter(ctx context.Context, node string, nic int) error
@@ -38,7 +37,7 @@ func (r *Rack) Adapters(ctx context.Context) ([]checks.Adapter, error) {
 	return nil, nil
 }
 
-// Claims implements checks.ClaimReader. The switch does not learn such an address, and the adapters refuse it.
+// Claims implements checks.ClaimReader.
 func (r *Rack) Claims(ctx context.Context) (all []string, err error) {
 	if !r.driver.Emulated {
 		return nil, nil
@@ -89,7 +88,7 @@ func (r *Rack) Adapted(node, nic string) (Adapted, int, error) {
 	return nil, 0, fmt.Errorf("lab %s has no node %s", r.Lab.Name, node)
 }
 
-// adapterWorks returns an error if an adapter has failed, because its figures would not be the lab's.
+// adapterWorks returns an error if an adapter has failed: its figures would not be the lab's.
 func (r *Rack) adapterWorks(node, nic string) error {
 	all, err := r.Adapters(context.Background())
 	if err != nil {
@@ -110,8 +109,8 @@ func Fail(ctx context.Context, x Adapted, node string, nic int, f checks.Fault, 
 // linksFile holds the requested links by port.
 const linksFile = "links.json"
 
-// SetLinks changes links of the switch, and returns its counters afterwards. It records all links as wanted, or removes
-// the record if none is impaired then.
+// SetLinks changes links, validated by fabric.ChangeLinks, and returns the counters afterwards. It records all links as
+// wanted, or removes the record if none is impaired then.
 func (r *Rack) SetLinks(ctx context.Context, c *fabric.Client, changes []fabric.PortLink) (fabric.Counters, error) {
 	for _, p := range changes {
 		if err := c.SetLink(ctx, p.Name, p.Link); err != nil {
@@ -125,14 +124,13 @@ func (r *Rack) SetLinks(ctx context.Context, c *fabric.Client, changes []fabric.
 	if slices.ContainsFunc(after.Ports, func(p fabric.PortCounters) bool { return p.Link.Impaired() }) {
 		return after, r.RecordLinks(after)
 	}
-	// Now studies and other programs may change links freely.
 	if err := os.Remove(filepath.Join(r.Dir, linksFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return after, err
 	}
 	return after, nil
 }
 
-// RecordLinks records the current links as wanted.
+// RecordLinks records the present links as wanted.
 func (r *Rack) RecordLinks(have fabric.Counters) error {
 	want := make(map[string]fabric.Link)
 	for _, p := range have.Ports {
@@ -141,7 +139,7 @@ func (r *Rack) RecordLinks(have fabric.Counters) error {
 	return atomicfile.WriteJSON(filepath.Join(r.Dir, linksFile), want)
 }
 
-// LinksSet reports whether wanted links are recorded.
+// LinksSet reports whether links are recorded.
 func (r *Rack) LinksSet() bool {
 	_, err := os.Stat(filepath.Join(r.Dir, linksFile))
 	return err == nil

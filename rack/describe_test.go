@@ -28,7 +28,6 @@ func TestDescribeNode(t *testing.T) {
 	running := &Node{
 		Process: vm.Process{PID: 7}, Cloned: true, Started: began,
 		Facts: &facts.Node{Host: topology.Host{NICs: []topology.NIC{
-			// Devices are found by their parent, never by number.
 			{Name: "eth0", Devices: []topology.RDMADevice{{Name: "rxe1", Ports: []topology.RDMAPort{{Number: 1,
 				GIDs: []topology.GID{{Index: 3, GID: "::ffff:10.0.0.1", Type: "RoCE v2", Netdev: "eth0"}}}}}}},
 			{Name: "eth1", Devices: []topology.RDMADevice{{Name: "rxe0"}}},

@@ -19,7 +19,6 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// fakeDriver is registered like the real ones; this package knows none.
 const fakeDriver = "fake"
 
 func init() {
@@ -132,8 +131,7 @@ func (f *fakeLab) Close() error {
 	return nil
 }
 
-// A fakeAgent's programs print the node's name and their arguments, and exit with 3. It runs shells on this machine,
-// with the node's name in NODE.
+// A fakeAgent prints the node's name and the arguments, and exits with 3. It runs shells here, with the name in NODE.
 type fakeAgent struct {
 	node string
 	argv []string

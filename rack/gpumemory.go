@@ -11,8 +11,8 @@ type VRAM struct {
 	Moved   []Moved
 }
 
-// Moved counts the bytes that a NIC has written to and read from the memory by RDMA, since its adapter was made.
-// Atomics are not counted.
+// Moved counts the bytes that a NIC has written to and read from the memory by RDMA, since its adapter was made;
+// atomics are not counted.
 type Moved struct {
 	NIC     string `json:"nic"` // as in the lab file
 	Written uint64 `json:"written"`
@@ -35,7 +35,7 @@ type GPULab interface {
 	VRAM(ctx context.Context) ([]VRAM, error)
 }
 
-// VRAM returns the emulated GPUs of all nodes.
+// VRAM is of all nodes.
 func (r *Rack) VRAM(ctx context.Context) ([]VRAM, error) {
 	if g, ok := r.runtime.(GPULab); ok {
 		return g.VRAM(ctx)
@@ -43,7 +43,7 @@ func (r *Rack) VRAM(ctx context.Context) ([]VRAM, error) {
 	return nil, nil
 }
 
-// HasVRAM reports whether the emulation counts bytes to memory of GPUs.
+// HasVRAM reports whether the emulation counts bytes.
 func (r *Rack) HasVRAM() bool {
 	_, ok := r.runtime.(GPULab)
 	return ok

@@ -31,7 +31,7 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// A Rack is a running lab, for several goroutines.
+// A Rack is a running lab, safe for concurrent use.
 type Rack struct {
 	Lab   *lab.Lab // with actual addresses
 	State *State
@@ -60,7 +60,7 @@ func Open(d Dirs, name string) (*Rack, error) {
 	return newRack(d, s)
 }
 
-// newRack does not connect to or start anything.
+// newRack starts nothing.
 func newRack(d Dirs, s *State) (*Rack, error) {
 	driver, err := driverNamed(s.Lab.Name, s.Driver)
 	if err != nil {
@@ -128,7 +128,7 @@ func (r *Rack) Close() error {
 	return errors.Join(append(errs, r.runtime.Close())...)
 }
 
-// Hosted returns the runtime of a lab on a host.
+// Hosted is for labs on a host.
 func (r *Rack) Hosted() (Hosted, bool) {
 	h, ok := r.runtime.(Hosted)
 	return h, ok
@@ -179,7 +179,7 @@ func (r *Rack) Run(ctx context.Context, node string, c guest.Command) (guest.Res
 	return res, nil
 }
 
-// Stream writes a command's output as it comes and returns its exit status.
+// Stream writes output as it comes and returns the exit status.
 func (r *Rack) Stream(ctx context.Context, node string, c guest.Command,
 	stdout, stderr io.Writer) (exit int, err error) {
 	a, err := r.Agent(ctx, node)
@@ -261,7 +261,7 @@ type Conn[T any] struct {
 	err  error // error of the attempt
 }
 
-// Open dials only the first time.
+// Open dials only once.
 func (c *Conn[T]) Open(dial func() (*T, error)) (*T, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -24,13 +24,13 @@ type Driver struct {
 	Where     string        // for messages: "emulated", "on this host's devices"
 	DownLimit time.Duration // for ending a lab
 
-	// Emulated NICs, in any case, mean that no figure is one of hardware.
+	// Emulated means that NICs are emulated in any case: no figure is one of hardware.
 	Emulated bool
 
 	// NeedsPlace is set if nodes use devices of a host: Up takes a Placement.
 	NeedsPlace bool
 
-	// Check returns an error for unsupported settings, before any change. nil supports every lab file.
+	// Check refuses unsupported settings before any change; nil supports all.
 	Check func(l *lab.Lab) error
 	// Survey returns the steps that Up would make. It is nil if Up does not change a host.
 	Survey func(ctx context.Context, l *lab.Lab, place *Placement) ([]change.Result, error)
@@ -55,13 +55,13 @@ type Runtime interface {
 
 	// NodeState returns the current state.
 	NodeState(ctx context.Context, n *Node) (vm.State, error)
-	// Agent connects to a node's guest agent.
+	// Agent connects to a guest agent.
 	Agent(ctx context.Context, node string) (*guest.Agent, error)
-	// Console connects to a node's serial console.
+	// Console connects to a serial console.
 	Console(ctx context.Context, n *Node) (net.Conn, error)
 	// Logs returns the files with a node's output.
 	Logs(node string) Logs
-	// Switch connects to the switch's control, or returns an error if there is none.
+	// Switch connects to the switch's control, if there is one.
 	Switch() (*fabric.Client, error)
 	// SwitchState is current.
 	SwitchState() SwitchState
@@ -77,7 +77,7 @@ type Keeper interface {
 
 // A Hosted runtime places nodes on a host by a plan, with which `rackless verify` compares them.
 type Hosted interface {
-	// Placement is that of the nodes.
+	// Placement is the nodes'.
 	Placement() (*Placement, error)
 	// Local reports whether the host is this machine; otherwise only nodes can be checked.
 	Local(ctx context.Context) (bool, error)
@@ -91,7 +91,7 @@ type Logs struct {
 	QEMU    string
 }
 
-// A SwitchState is of the switch between nodes.
+// A SwitchState is that of a lab's switch.
 type SwitchState string
 
 // The states of a switch.
@@ -112,7 +112,7 @@ func Register(d Driver) {
 	drivers[d.Name] = &d
 }
 
-// driverNamed may not find the driver of a state of another version.
+// driverNamed fails for a state of a version with another driver.
 func driverNamed(labName, name string) (*Driver, error) {
 	d := drivers[name]
 	if d == nil {
@@ -125,7 +125,7 @@ func driverNamed(labName, name string) (*Driver, error) {
 // DriverOf names the driver that runs a lab.
 func DriverOf(l *lab.Lab) string { return string(l.RunBy()) }
 
-// Check returns an error for settings that the lab's driver does not support, as Up does.
+// Check refuses settings that the lab's driver does not support.
 func Check(l *lab.Lab) error {
 	d, err := driverNamed(l.Name, DriverOf(l))
 	switch {
@@ -138,7 +138,7 @@ func Check(l *lab.Lab) error {
 	return d.Check(l)
 }
 
-// Survey returns the steps that Up would make for a lab; false for a driver without a survey.
+// Survey returns the steps that Up would make; false without a survey.
 func Survey(ctx context.Context, l *lab.Lab, place *Placement) (steps []change.Result, has bool, err error) {
 	d, err := driverNamed(l.Name, DriverOf(l))
 	if err != nil || d.Survey == nil {

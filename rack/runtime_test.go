@@ -253,7 +253,6 @@ func TestNodesOfManyLabs(t *testing.T) {
 	}
 }
 
-// Other processes wait and learn the holder.
 func TestTheLockOfALab(t *testing.T) {
 	d := Dirs{Run: filepath.Join(t.TempDir(), "run")}
 	unlock, err := Lock(t.Context(), d, "locked", nil)

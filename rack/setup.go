@@ -67,7 +67,7 @@ func (r *Rack) runSteps(ctx context.Context, p *Progress) error {
 	})
 }
 
-// holds asks the step's check, or else whether it has been run on this node.
+// holds asks the step's check, or else the record of steps that were run.
 func (r *Rack) holds(ctx context.Context, node string, s lab.Step) (bool, error) {
 	if s.Check == "" {
 		n, ok := r.State.Node(node)

@@ -54,7 +54,6 @@ func TestSetup(t *testing.T) {
 	if _, err := up(two); err != nil || runs() != "once made made " {
 		t.Errorf("a step that was undone: %v, it ran %s", err, runs())
 	}
-	// The lab stays, with the results of earlier steps.
 	for step, want := range map[string]string{
 		"echo no such thing; exit 7": "setup: step 2 (echo no such thing; exit 7): it ended with status 7: no such " +
 			"thing; lab steps is up without it: rackless up tries again",

@@ -39,7 +39,7 @@ type State struct {
 
 const stateVersion = 1
 
-// A Node is one node's state.
+// A Node is a node's state.
 type Node struct {
 	Name        string     `json:"name"`
 	Process     vm.Process `json:"process"`               // executes its CPUs, if on this machine
@@ -91,7 +91,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// Node returns false if a node was not started yet.
+// Node returns false before a node's start.
 func (s *State) Node(name string) (*Node, bool) {
 	if i := s.index(name); i >= 0 {
 		return s.Nodes[i], true

@@ -21,10 +21,10 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// Starting means that up has not started or configured a node yet. Other states are package vm's.
+// Starting means not started or configured yet. Other states are package vm's.
 const Starting vm.State = "starting"
 
-// A NodeStatus is a node of the lab file with its current state.
+// A NodeStatus is a node with its current state.
 type NodeStatus struct {
 	Lab   lab.Node
 	Node  *Node // nil if not started yet
@@ -32,7 +32,7 @@ type NodeStatus struct {
 	Err   error // why State is empty
 }
 
-// Status is in the order of the lab file.
+// Status follows the order of the lab file.
 func (r *Rack) Status(ctx context.Context) []NodeStatus {
 	all := make([]NodeStatus, len(r.Lab.Nodes))
 	index := make([]int, len(all))
@@ -40,7 +40,7 @@ func (r *Rack) Status(ctx context.Context) []NodeStatus {
 		all[i].Lab, index[i] = n, i
 		all[i].Node, _ = r.State.Node(n.Name)
 	}
-	// For descriptors: asking is waiting. f never fails.
+	// Asking is waiting, but takes descriptors. f never fails.
 	const limit = 32
 	err := Each(ctx, index, limit, func(ctx context.Context, i int) error {
 		s := &all[i]
@@ -78,7 +78,7 @@ func (r *Rack) Alive(ctx context.Context, node string) error {
 // DaemonLog is the log of the lab's daemon.
 func (r *Rack) DaemonLog() string { return filepath.Join(r.Dir, vm.FileDaemonLog) }
 
-// HomeDir is /home of nodes with a disk, if the lab has one. No node has its name.
+// HomeDir is the shared /home, if any. No node has its name.
 func (r *Rack) HomeDir() string { return filepath.Join(r.Dir, "home.dir") }
 
 // NodeDir returns a node's directory.
@@ -92,7 +92,7 @@ func PortName(node string, nic int) string {
 	return fmt.Sprintf("%s.%d", node, nic)
 }
 
-// Ports returns the switch ports of a node, in the order of its NICs.
+// Ports returns a node's switch ports in order.
 func (r *Rack) Ports(node string) []string {
 	var names []string
 	for _, n := range r.Lab.Nodes {
@@ -253,7 +253,7 @@ func describeNode(st NodeStatus) NodeDescription {
 
 var _ checks.Reader = (*Rack)(nil)
 
-// Facts are current, from a node's kernel.
+// Facts are a node's current ones.
 func (r *Rack) Facts(ctx context.Context, node string) (*facts.Node, error) {
 	a, err := r.Agent(ctx, node)
 	if err != nil {

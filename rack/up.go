@@ -27,12 +27,12 @@ type Options struct {
 	Overcommit bool   // beyond the available memory
 	Progress   func(Event)
 
-	// Place is for drivers that use a host.
+	// Place is for labs on a host.
 	Place *Placement
 	// Recreate restarts running nodes on a host that have changed.
 	Recreate bool
 
-	// NodeLimit is for a started node to be configured. 0 means the driver's default.
+	// NodeLimit is for the start of a node. 0 means the driver's default.
 	NodeLimit time.Duration
 }
 
@@ -70,7 +70,7 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 	if r.driver.NeedsPlace && o.Place == nil {
 		return nil, fmt.Errorf("lab %s goes on a host: plan it there first", l.Name)
 	}
-	// So that a lab that is refused need not wait.
+	// A refused lab need not wait.
 	unlock, err := Lock(ctx, d, l.Name, func(holder string) {
 		p.Note("waiting for process %s, which works on lab %s", holder, l.Name)
 	})
@@ -211,8 +211,7 @@ type Difference struct {
 	Effect  lab.Effect   `json:"effect,omitempty"` // the greatest: "live", "recreate" or "rebuild"
 }
 
-// Compare compares with the running lab of that name. Without one there are no changes, because up would make all of
-// it.
+// Compare compares with the running lab of that name. Without one there are no changes.
 func Compare(ctx context.Context, d Dirs, l *lab.Lab) (Difference, error) {
 	out := Difference{Lab: l.Name, Changes: []lab.Change{}, Repairs: []string{}}
 	r, err := Open(d, l.Name)
@@ -225,7 +224,7 @@ func Compare(ctx context.Context, d Dirs, l *lab.Lab) (Difference, error) {
 	out.Running = true
 	out.Changes = append(out.Changes, lab.Diff(r.State.Lab, l)...)
 	out.Effect = lab.Dearest(out.Changes)
-	// A dead switch or node is no difference to the file, but up would restart it.
+	// No difference to the file, but up would restart it.
 	if r.SwitchState() == SwitchDead {
 		out.Repairs = append(out.Repairs, "switch: not running")
 	}
@@ -240,7 +239,7 @@ func Compare(ctx context.Context, d Dirs, l *lab.Lab) (Difference, error) {
 	return out, nil
 }
 
-// Text has one change per line; nodes is the lab's size.
+// Text has one change per line. nodes is their number.
 func (d Difference) Text(nodes int) string {
 	if !d.Running {
 		return fmt.Sprintf("lab %s is not running: up would start %s\n", d.Lab, words.Count(nodes, "node"))

@@ -13,8 +13,7 @@ import (
 	"github.com/rackless/rackless/rack/adopt"
 )
 
-// Hosts in the syntax of package synthetic. CPUs 0 and 1 are a core if cores have two threads. After "apart" siblings
-// are n and n + half of all.
+// CPUs 0 and 1 are a core if cores have two threads. After "apart" siblings are n and n + half of all.
 const (
 	fourNodes = "numa:4(memory=32GiB) core:4 pu:2"       // 0-7, 8-15, 16-23, 24-31
 	noThreads = "numa:2(memory=64GiB) core:8 pu:1"       // 0-7, 8-15
@@ -32,7 +31,6 @@ type answer struct {
 	why     string
 }
 
-// collected are other people's machines, below inspect/testdata/devices/libvirt.
 var collected = []answer{
 	{"insights-rhel_7_4_xml.xml", twoNodes, "", "", "4 virtual CPUs float over 32 CPUs on purpose"},
 	{"insights-rhel_7_4_xml.xml", "numa:1(memory=64GiB) core:2 pu:1", "RL068", "", "4 virtual CPUs, 2 CPUs"},
@@ -53,7 +51,7 @@ var collected = []answer{
 	{"kubevirt-cpu_pinning.xml", noThreads, "RL064", "", "I/O threads on the CPUs of the virtual CPUs"},
 }
 
-// others cannot be in this repository because of their licences. RACKLESS_CORPUS names their directory.
+// others have licences that keep them out of this repository. RACKLESS_CORPUS names their directory.
 var others = []answer{
 	{"domains/4gamers1pc-vm-cpu0-0.xml", "apart pack:2 [numa(memory=32GiB)] core:8 pu:2", "", "",
 		"a thread of each core, on one node with its memory; emulator and I/O threads beside"},
@@ -267,7 +265,6 @@ func standing(t *testing.T, name string) *topology.Host {
 	return h
 }
 
-// renumber puts the first threads of all cores first, as usual.
 func renumber(h *topology.Host) {
 	half := h.CPUs.Online.Len() / 2
 	move := func(s *topology.CPUSet) {

@@ -13,8 +13,8 @@ import (
 	"github.com/rackless/rackless/vm/libvirt"
 )
 
-// A Domain is somebody else's, whose user has said its name. A change counts from its next start. A journal has the
-// earlier description, which comes back byte for byte.
+// A Domain is somebody else's, whose user has named it. A change counts from its next start; a journal has the earlier
+// description, byte for byte.
 type Domain struct {
 	libvirt.Domain
 	Text string // definition for its next start

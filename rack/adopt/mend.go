@@ -46,11 +46,8 @@ func wrong(all []finding.Finding) []finding.Finding {
 type syntax interface {
 	// emulator moves QEMU's own threads.
 	emulator(text string, cpus topology.CPUSet) (string, error)
-	// reorder pins the virtual CPUs, in order.
 	reorder(text string, cpus []int) (string, error)
-	// memory binds memory to the NUMA nodes of the CPUs.
 	memory(text string, t *topology.Tenant, h *topology.Host) (string, error)
-	// place sets CPUs, memory and cells.
 	place(text string, p *placement) (string, error)
 }
 
@@ -62,7 +59,7 @@ func Check(ctx context.Context, h *topology.Host, hostName string, m *inspect.Ma
 	if isolated := plannedIsolation(m.Text); isolated != nil {
 		others.CPUs.Isolated = isolated
 	}
-	state := "shut off" // needs the resources of a start
+	state := "shut off"
 	for _, t := range h.Tenants {
 		if same(&t, &m.Tenant) {
 			state = t.State
@@ -139,7 +136,7 @@ func same(a, b *topology.Tenant) bool { return a.UUID != "" && a.UUID == b.UUID 
 // NoHost is the host name for machines that are checked without a host.
 const NoHost = "none"
 
-// Nowhere returns the host for machines that are checked by their description alone.
+// Nowhere returns the host for such machines.
 func Nowhere() *topology.Host {
 	return &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceTexts}}
 }
@@ -159,7 +156,7 @@ func (j *job) judge(t topology.Tenant) []finding.Finding {
 	return diagnose.Tenant(j.host, t)
 }
 
-// mend tries edits from the smallest to the largest, and keeps the one with the fewest remaining faults.
+// mend tries edits from the smallest to the largest, and keeps the one with the fewest faults left.
 func (j *job) mend(ctx context.Context, v *Verdict) error {
 	before := wrong(v.Findings)
 	j.emulatorWrong = slices.ContainsFunc(before, func(f finding.Finding) bool { return f.ID == "RL064" })
@@ -202,7 +199,7 @@ func (j *job) mend(ctx context.Context, v *Verdict) error {
 	return nil
 }
 
-// addsError reports whether an edit brings in an error of a check that found nothing before.
+// addsError reports whether a check that found nothing before now has an error.
 func addsError(before, now []finding.Finding) bool {
 	return slices.ContainsFunc(now, func(f finding.Finding) bool {
 		return f.Severity == finding.Error && !slices.ContainsFunc(before, func(b finding.Finding) bool {
@@ -237,7 +234,7 @@ func (j *job) emulatorOf(text string) (string, error) {
 	return j.syntax.emulator(text, cpus)
 }
 
-// reorder puts the threads of a core side by side, on the current CPUs.
+// reorder keeps the CPUs, with the threads of a core side by side.
 func (j *job) reorder(context.Context) (string, error) {
 	own := j.machine.Tenant.Pinned()
 	var order []int
@@ -261,7 +258,6 @@ func (j *job) moveMemory(context.Context) (string, error) {
 	return j.emulatorOf(text)
 }
 
-// placeAnew gives the guest NUMA nodes if the machine has several.
 func (j *job) placeAnew(ctx context.Context) (string, error) {
 	return j.place(ctx, shape{cells: j.severalNodes()})
 }

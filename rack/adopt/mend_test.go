@@ -40,7 +40,6 @@ func plugged(text string, vcpus int) string {
 	return strings.Replace(text, "<vcpu>", fmt.Sprintf("<vcpu current='%d'>", vcpus), 1)
 }
 
-// twoNodes: CPUs 0 and 1 are a core, 0 to 15 a node.
 const twoNodes = "pack:2 [numa(memory=64GiB)] core:8 pu:2"
 
 const (
@@ -236,7 +235,6 @@ func TestMachines(t *testing.T) {
 				return
 			}
 			golden.Check(t, filepath.Join("testdata", title+".diff"), v.Diff)
-			// The result has only the faults that remain.
 			mended, err := inspect.ParseMachine(t.Context(), patched(t, m, v.Diff), m.File)
 			if err != nil {
 				t.Fatal(err)
@@ -263,7 +261,6 @@ func checks(v *adopt.Verdict) string {
 	return strings.Join(ids, " ")
 }
 
-// patched uses patch(1), as users do.
 func patched(t testing.TB, m *inspect.Machine, diff string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "machine")
@@ -282,7 +279,6 @@ func patched(t testing.TB, m *inspect.Machine, diff string) string {
 	return string(text)
 }
 
-// -corpus helps to look for false alarms.
 var corpus = flag.String("corpus", "", "print what is found of each description in this `DIR`")
 
 func TestCorpus(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// A placement is a plan of a lab of one node.
+// A placement is a plan of one machine, as a lab of one node.
 type placement struct {
 	input render.Input
 	cells bool // in the guest
@@ -44,7 +44,7 @@ const nodeName = "vm"
 
 type shape struct {
 	cells    bool            // the guest gets NUMA nodes
-	siblings bool            // two virtual CPUs are threads of one core, even if the guest sees none
+	siblings bool            // threads of one core, even if the guest sees none
 	absent   topology.CPUSet // get no CPUs of their own
 }
 

@@ -12,10 +12,8 @@ import (
 
 type proxmox struct{}
 
-// proxmoxKey matches a line that only such a configuration has.
 var proxmoxKey = lazyregexp.New(`(?m)^(?:affinity|boot|cores|cpu|memory|name|numa\d*|ostype|sockets|vcpus): `)
 
-// syntaxOf returns nil for other texts.
 func syntaxOf(text string) syntax {
 	switch {
 	case strings.HasPrefix(strings.TrimSpace(text), "<"):

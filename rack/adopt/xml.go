@@ -59,7 +59,7 @@ func (domainXML) emulator(text string, cpus topology.CPUSet) (string, error) {
 	return replace(text, &libvirtxml.Domain{CPUTune: d.CPUTune}, "cputune")
 }
 
-// ioThreads numbers those without a number like libvirt, by the lowest free ones.
+// ioThreads gives I/O threads without a number the lowest free ones, like libvirt.
 func ioThreads(d *libvirtxml.Domain) []uint {
 	var ids []uint
 	if d.IOThreadIDs != nil {
@@ -189,7 +189,6 @@ var order = []string{"name", "uuid", "title", "description", "metadata", "maxMem
 	"memoryBacking", "vcpu", "vcpus", "iothreads", "iothreadids", "cputune", "numatune", "resource", "os", "features",
 	"cpu"}
 
-// replace replaces an element of the text by d's.
 func replace(text string, d *libvirtxml.Domain, name string) (string, error) {
 	data, err := render.XML(d)
 	if err != nil {
@@ -226,7 +225,6 @@ func replace(text string, d *libvirtxml.Domain, name string) (string, error) {
 	return text[:behind] + "\n  " + element + text[behind:], nil
 }
 
-// beside returns the XML without the elements that mending writes.
 func beside(text string) (string, error) {
 	have, err := children(text)
 	if err != nil {
@@ -246,7 +244,7 @@ func beside(text string) (string, error) {
 
 type span struct{ from, to int }
 
-// children returns the spans of the root's children, of the first with each name.
+// children are by name, the first of each.
 func children(text string) (map[string]span, error) {
 	found := map[string]span{}
 	d := xml.NewDecoder(strings.NewReader(text))

@@ -19,7 +19,6 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// puzzleFile exists while the lab is broken.
 const puzzleFile = "puzzle.json"
 
 type record struct {
@@ -78,8 +77,8 @@ func (l *Lab) named(p Puzzle) Puzzle {
 	return p
 }
 
-// Break breaks the lab by a puzzle, from 1, and returns it. If the puzzle does not fit, or the lab already has the
-// fault, nothing changes.
+// Break breaks the lab by a puzzle, numbered from 1. If the puzzle does not fit, or the lab already has the fault,
+// nothing changes.
 func (l *Lab) Break(ctx context.Context, number int) (p Puzzle, err error) {
 	unlock, err := rack.Lock(ctx, l.Dirs, l.Lab.Name, nil)
 	if err != nil {
@@ -116,7 +115,6 @@ func (l *Lab) Break(ctx context.Context, number int) (p Puzzle, err error) {
 	return p, nil
 }
 
-// doBreak requires that a check of verify sees the fault.
 func (l *Lab) doBreak(ctx context.Context, p Puzzle, c *fabric.Client, now fabric.Counters) error {
 	port := []string{rack.PortName(l.Lab.Nodes[p.Node].Name, 0)}
 	if p.Busy {
@@ -179,7 +177,6 @@ func (l *Lab) failing(ctx context.Context, check string) ([]finding.Finding, err
 		return nil, fmt.Errorf("lab %s cannot have this fault, as verify has no check %s for it; the puzzles are made "+
 			"for examples/course.yaml and, of GPUs, examples/gpu.yaml", l.Lab.Name, check)
 	}
-	// The checks' names would give the fault away.
 	l.Progress.Begin("break the lab")
 	all, err := t.Findings(ctx, []string{check}, func(string) {})
 	return finding.NotOK(all), err
@@ -235,7 +232,6 @@ func (l *Lab) mend(ctx context.Context, k record, p Puzzle) error {
 	return errors.Join(append(errs, l.script(ctx, p, p.Mends), l.SetUp(ctx, l.Progress), l.close(ctx, k))...)
 }
 
-// close restores the links from before the puzzle.
 func (l *Lab) close(ctx context.Context, k record) error {
 	c, err := l.Switch()
 	if err != nil {

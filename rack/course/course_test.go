@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/rdma/fabric"
 )
 
-// cmd/rackless tests on a running lab that verify sees each puzzle, and that it is mended.
+// A test in cmd/rackless makes and mends each puzzle.
 func TestEveryPuzzleIsWhole(t *testing.T) {
 	t.Parallel()
 	names := make(map[string]bool)

@@ -65,8 +65,8 @@ type doctor struct {
 	progress *rack.Progress
 
 	items []finding.Finding
-	qemu  qemu.Driver  // set by checkQEMU
-	image *image.Image // of this version, complete; or nil
+	qemu  qemu.Driver // set by checkQEMU
+	image *image.Image
 }
 
 func ok(format string, args ...any) finding.Finding {
@@ -89,7 +89,7 @@ func (d *doctor) add(id, title string, f finding.Finding) {
 	d.items = append(d.items, f)
 }
 
-// run's later checks use the results of earlier ones.
+// run's order matters: later checks use earlier results.
 func (d *doctor) run(ctx context.Context) {
 	d.progress.Begin("QEMU")
 	d.add("qemu", "QEMU", d.checkQEMU(ctx))
@@ -130,13 +130,11 @@ func (d *doctor) checkQEMU(ctx context.Context) finding.Finding {
 	return lack(err.Error(), d.install(image.QEMUPackage(runtime.GOARCH), "QEMU 8.0 or newer")+", or "+image.ImportFix)
 }
 
-// unpacks reports whether up can get programs from Debian.
 func (d *doctor) unpacks() bool {
 	_, err := d.look("apt-get")
 	return err == nil && d.system.Debian()
 }
 
-// builds needs apt's lists of Debian.
 func (d *doctor) builds() bool {
 	lists, err := fs.Glob(d.root, "var/lib/apt/lists/*_debian_dists_*_Packages*")
 	return d.system.Debian() || err == nil && len(lists) > 0
@@ -144,7 +142,7 @@ func (d *doctor) builds() bool {
 
 const qemuDownload = "52 MB to download"
 
-// install takes Debian's name. On an unknown distribution it names the program.
+// install takes Debian's name of a package.
 func (d *doctor) install(name, what string) string {
 	return cmp.Or(d.system.Install(name), "install "+what)
 }
@@ -180,7 +178,6 @@ func (d *doctor) checkHome() finding.Finding {
 	return ok("QEMU %s has virtio-9p-pci", installed.Version)
 }
 
-// checkImage builds the image with probe.
 func (d *doctor) checkImage(ctx context.Context) finding.Finding {
 	fix := image.ImportFix
 	if d.builds() {
@@ -225,7 +222,7 @@ func (d *doctor) checkPackages() finding.Finding {
 	return ok("%s", strings.Join(programs, ", "))
 }
 
-// checkLists is needed in a fresh container, in which apt finds no package.
+// checkLists fails in a fresh container.
 func (d *doctor) checkLists() finding.Finding {
 	// They may be compressed: _Packages.lz4 ...
 	lists, err := fs.Glob(d.root, "var/lib/apt/lists/*_Packages*")
@@ -271,7 +268,7 @@ func (d *doctor) checkKVM(ctx context.Context) finding.Finding {
 	return warn(reason+"; "+slow, "use a machine with hardware virtualisation for speed")
 }
 
-// checkTemplates accepts zero, because the first up makes one.
+// checkTemplates accepts none: the first up makes one.
 func (d *doctor) checkTemplates() finding.Finding {
 	all, err := vm.Cache{Dir: d.dirs.Templates()}.List()
 	if err != nil {
@@ -296,7 +293,7 @@ func (d *doctor) checkTemplates() finding.Finding {
 	return ok("%d for the present image and QEMU", usable)
 }
 
-// checkMemory is for at least two nodes. A control group may allow less than the machine has.
+// checkMemory is for two nodes. A control group may allow less than the machine has.
 func (d *doctor) checkMemory() finding.Finding {
 	room, err := rack.ReadRoom()
 	if err != nil {
@@ -315,7 +312,6 @@ func (d *doctor) checkMemory() finding.Finding {
 	return ok("%s of %v each with QEMU", evidence, room.PerNode)
 }
 
-// checkCPUs warns about a single core: its figures mean little.
 func checkCPUs(n int) finding.Finding {
 	evidence := fmt.Sprintf("%d may be used by this process", n)
 	if n < 2 {
@@ -331,7 +327,7 @@ func (d *doctor) checkDirs() {
 	d.add("run-path", "path of sockets", d.checkSockets())
 }
 
-// checkDir creates nothing. lacking is the status if it cannot be written.
+// checkDir creates nothing. lacking is the status of a directory that cannot be written.
 func checkDir(path, env string, lacking finding.Status) finding.Finding {
 	if err := writable(path); err != nil {
 		return finding.Finding{Status: lacking, Evidence: err.Error(),
@@ -364,7 +360,6 @@ const (
 	diskForLabs  = 2 << 30
 )
 
-// checkDisk only warns if the cache has an image.
 func (d *doctor) checkDisk() finding.Finding {
 	dir := existing(d.dirs.Cache)
 	var st unix.Statfs_t
@@ -383,7 +378,7 @@ func (d *doctor) checkDisk() finding.Finding {
 	return ok("%s", evidence)
 }
 
-// existing returns the path, or its nearest existing ancestor.
+// existing returns the nearest existing ancestor.
 func existing(path string) string {
 	for {
 		if _, err := os.Stat(path); err == nil || !errors.Is(err, fs.ErrNotExist) || path == filepath.Dir(path) {
@@ -418,7 +413,7 @@ const (
 	noLimitAtAll = ^uint64(0)
 )
 
-// checkLimits is about this process; nodes and the daemon inherit them.
+// checkLimits is about this process, whose limits nodes and the daemon inherit.
 func (d *doctor) checkLimits() {
 	d.add("nofile", "open files", rlimit(unix.RLIMIT_NOFILE, filesNeeded,
 		"raise it: ulimit -Hn, or LimitNOFILE= of the service"))
@@ -441,7 +436,6 @@ func rlimit(which int, needed uint64, fix string) finding.Finding {
 	return enough(l.Max, needed, fix)
 }
 
-// enough only warns, because small labs still fit.
 func enough(have, needed uint64, fix string) finding.Finding {
 	text := strconv.FormatUint(have, 10)
 	if have == noLimitAtAll {

@@ -75,7 +75,7 @@ func TestDoctorOnPackages(t *testing.T) {
 	}
 }
 
-// The fix is to install the distribution's QEMU, and on Debian there is nothing to fix.
+// On Debian there is nothing to fix.
 func TestDoctorWithoutQEMU(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	there := func(string) (string, error) { return "/usr/bin/apt-get", nil }

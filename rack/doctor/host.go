@@ -15,7 +15,7 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// A Part holds the checks for one use.
+// A Part holds the checks for one use of the machine.
 type Part struct {
 	Ready  bool              `json:"ready"` // nothing is missing
 	Checks []finding.Finding `json:"checks"`
@@ -45,7 +45,6 @@ func (d *doctor) checkHostImage(ctx context.Context) finding.Finding {
 	return ok("%s, whole: Debian %s", images[0].Key, images[0].Recipe.Release)
 }
 
-// checkHostTools ignores programs that only build images if one exists.
 func (d *doctor) checkHostTools(built bool) finding.Finding {
 	missing := image.MissingTools(d.look)
 	if _, err := d.look("mke2fs"); err != nil {
@@ -113,7 +112,7 @@ func (d *doctor) checkPath(have, path, fix string) finding.Finding {
 	return ok("%s", have)
 }
 
-// inVM asks the CPU flag of hypervisors. A virtual machine has no firmware settings to change.
+// inVM asks the CPU flag of hypervisors. A virtual machine has no firmware settings.
 func (d *doctor) inVM() bool {
 	b, err := fs.ReadFile(d.root, "proc/cpuinfo")
 	return err == nil && slices.Contains(strings.Fields(string(b)), "hypervisor")
@@ -206,7 +205,7 @@ func (r Report) Text(paint func(code, s string) string) string {
 }
 
 func lines(b *strings.Builder, checks []finding.Finding, paint func(code, s string) string) {
-	// Green, yellow and red of ECMA-48.
+	// Colors of ECMA-48.
 	color := map[finding.Status]string{finding.OK: "32", finding.Warn: "33", finding.Lack: "31"}
 	width := lists.Max(checks, func(c finding.Finding) int { return len(c.Title) })
 	for _, c := range checks {

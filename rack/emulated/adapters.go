@@ -50,7 +50,6 @@ type adapters struct {
 	seen   bool             // RDMA must pass as frames
 }
 
-// An adapter has a cable to the switch.
 type adapter struct {
 	model lab.NICModel
 	mac   string
@@ -58,7 +57,7 @@ type adapter struct {
 	moved *meter
 }
 
-// sync makes the adapters match a lab, whose ports the switch must have.
+// sync makes the adapters match a lab. The switch must have its ports.
 func (a *adapters) sync(l *lab.Lab) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -156,7 +155,7 @@ func (a *adapters) start() {
 	serve.Raise()
 }
 
-// restore loads the states of the template's adapters. The guest is stopped.
+// restore needs a stopped guest.
 func (a *adapters) restore(node, template string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -71,7 +71,7 @@ func TestAdaptersFollowTheLab(t *testing.T) {
 	}
 }
 
-// A node gets all adapters of its template, of the same model, or nothing.
+// All adapters are restored, or none.
 func restores(t *testing.T, a *adapters) {
 	t.Helper()
 	template := t.TempDir()

@@ -68,7 +68,6 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer, log *slog.Logger) e
 		return err
 	}
 	cards := &adapters{dir: dir, log: log, plugs: &fabric.Plugs{}, off: make(map[string]bool)}
-	// A lab needs both its switch and its agents.
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	var switchErr, cardsErr error
@@ -156,12 +155,11 @@ func (a *agents) serve(ctx context.Context, conn net.Conn) {
 		_ = answer(conn, a.cards.restore(sel.Restore, sel.Template))
 		return
 	}
-	// The name must not leave the directory.
+	// The name must not lead out of the directory.
 	if sel.Node == "" || strings.ContainsAny(sel.Node, "/.") {
 		return
 	}
 	m := a.of(sel.Node)
-	// Whether the agent's port is connected.
 	if err := answer(conn, m.Open(ctx)); err != nil {
 		return
 	}
@@ -182,7 +180,7 @@ type request struct {
 	GPUFault *gpuFault `json:"gpu_fault,omitempty"`
 }
 
-// answer writes one line: an empty error means success.
+// answer writes one line. No error means success.
 func answer(w io.Writer, err error) error {
 	why := ""
 	if err != nil {

@@ -62,7 +62,7 @@ func (r *emulatedLab) NodeState(ctx context.Context, n *rack.Node) (vm.State, er
 	return st, nil
 }
 
-// Logs are in the node's directory.
+// Logs implements rack.Runtime.
 func (r *emulatedLab) Logs(node string) rack.Logs {
 	dir := r.NodeDir(node)
 	return rack.Logs{Console: filepath.Join(dir, "console.log"), QEMU: filepath.Join(dir, "qemu.log")}
@@ -77,7 +77,7 @@ func (r *emulatedLab) Switch() (*fabric.Client, error) {
 	return c, nil
 }
 
-// SwitchState is that of the daemon.
+// SwitchState is the daemon's: it runs the switch.
 func (r *emulatedLab) SwitchState() rack.SwitchState {
 	if d := r.State.Daemon; d != nil && d.Alive() {
 		return rack.SwitchRunning
@@ -96,14 +96,14 @@ func (r *emulatedLab) Agent(ctx context.Context, node string) (*guest.Agent, err
 	return guest.NewAgent(conn), nil
 }
 
-// selectNode is not an error if the agent is unreachable now, because commands will report that.
+// selectNode ignores an unreachable agent: commands will report that.
 func selectNode(ctx context.Context, nc net.Conn, node string) error {
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	defer stop()
 	if err := json.NewEncoder(nc).Encode(map[string]string{"node": node}); err != nil {
 		return err
 	}
-	// To leave the following data unread.
+	// The following data stay unread.
 	var b [1]byte
 	for b[0] != '\n' {
 		if _, err := nc.Read(b[:]); err != nil {

@@ -70,14 +70,13 @@ func upFile(ctx context.Context, path string) error {
 	return r.Close()
 }
 
-// A place has its own directories, except for the user's cache.
 type place struct {
 	rack.Dirs
 	t   *testing.T
 	tmp string // TMPDIR of the children
 }
 
-// newPlace also makes image and template, so that a lab comes up in about a second.
+// newPlace also makes image and template.
 func newPlace(t *testing.T) *place {
 	t.Helper()
 	if testing.Short() {
@@ -119,7 +118,6 @@ func limited(t *testing.T) context.Context {
 	return ctx
 }
 
-// parse returns nodes vm00, vm01 ... Tests can replace QEMU in the PATH.
 func parse(t *testing.T, name string, nodes int) *lab.Lab {
 	t.Helper()
 	l, err := lab.Parse("lab.yaml", []byte(text(name, nodes)))
@@ -143,7 +141,7 @@ func (p *place) up(l *lab.Lab, o rack.Options) error {
 	return r.Close()
 }
 
-// child starts an "up". steps, if set, gets the names of its steps as they begin.
+// child's steps, if set, gets the names of steps as they begin.
 func (p *place) child(name string, nodes int, steps io.Writer, env ...string) (*exec.Cmd, *bytes.Buffer) {
 	p.t.Helper()
 	self, err := os.Executable()
@@ -159,7 +157,6 @@ func (p *place) child(name string, nodes int, steps io.Writer, env ...string) (*
 		"RACKLESS_DATA=" + p.Data, "TMPDIR=" + p.tmp}, env...)...)
 	said := new(bytes.Buffer)
 	cmd.Stdout, cmd.Stderr = steps, said
-	// For pipes that its daemon inherits.
 	cmd.WaitDelay = 100 * time.Millisecond
 	if err := cmd.Start(); err != nil {
 		p.t.Fatal(err)
@@ -167,7 +164,6 @@ func (p *place) child(name string, nodes int, steps io.Writer, env ...string) (*
 	return cmd, said
 }
 
-// usable checks that nodes match the lab and reach each other.
 func (p *place) usable(l *lab.Lab) {
 	p.t.Helper()
 	r, err := rack.Open(p.Dirs, l.Name)
@@ -190,7 +186,6 @@ func (p *place) usable(l *lab.Lab) {
 	}
 }
 
-// processes returns those of all labs, or of the named one.
 func (p *place) processes(name string) []vm.Process {
 	p.t.Helper()
 	procs, err := vm.ProcessesUsing("", filepath.Join(p.Run, name)+"/")
@@ -213,7 +208,6 @@ func (p *place) processes(name string) []vm.Process {
 	return procs
 }
 
-// nothingLeft looks for processes, sockets, locks and temporary files.
 func (p *place) nothingLeft() {
 	p.t.Helper()
 	for _, proc := range p.processes("") {
@@ -273,7 +267,7 @@ func killedInUp(t *testing.T, kills int) {
 	p.nothingLeft()
 
 	random := storey.Rand(t)
-	// In random order, but in each part of the time.
+	// In each part of the time, in random order.
 	for i, part := range random.Perm(kills) {
 		after := time.Duration((float64(part) + random.Float64()) / float64(kills) * 1.1 * float64(whole))
 		what := fmt.Sprintf("kill %d, after %v of about %v", i, after, whole)
@@ -348,7 +342,7 @@ func TestInterruptedUpLeavesNothing(t *testing.T) {
 	}
 }
 
-// wrap replaces QEMU with a script, in which real is the real one. Only cloned machines run the whole script.
+// wrap replaces QEMU with a script. Only cloned machines run all of it.
 func (p *place) wrap(script string) {
 	p.t.Helper()
 	path, _, err := vm.Find()

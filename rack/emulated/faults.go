@@ -22,8 +22,6 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// The daemon holds the faults of adapters.
-
 var _ rack.Adapted = (*emulatedLab)(nil)
 
 type fault struct {
@@ -187,7 +185,7 @@ func (r *emulatedLab) ResetAdapter(ctx context.Context, node string, nic int) er
 	return r.change(ctx, node, fault{Port: rack.PortName(node, nic), Reset: true}, true)
 }
 
-// change restores the node's settings if the adapter works afterwards.
+// change restores settings if the adapter works afterwards.
 func (r *emulatedLab) change(ctx context.Context, node string, f fault, works bool) error {
 	if _, err := ask(ctx, r.Dir, request{Fault: &f}); err != nil || !works {
 		return err
@@ -208,7 +206,7 @@ const bindScript = `cd /sys/bus/pci/devices && for d in *; do
 	echo $d >/sys/bus/pci/drivers/mlx5_core/bind
 done`
 
-// mend waits until the adapters work, and configures new network devices of a recovered driver.
+// mend also configures new network devices of a recovered driver.
 func (r *emulatedLab) mend(ctx context.Context, node string) error {
 	i := slices.IndexFunc(r.Lab.Nodes, func(n lab.Node) bool { return n.Name == node })
 	have, ok := r.State.Node(node)
@@ -240,7 +238,6 @@ func (r *emulatedLab) mend(ctx context.Context, node string) error {
 	return r.AwaitGIDs(ctx, n, &mended, 100*time.Millisecond)
 }
 
-// recovered waits until the drivers have set up all adapters without a fault.
 func (r *emulatedLab) recovered(ctx context.Context, n lab.Node) (*facts.Node, error) {
 	for since := time.Now(); ; {
 		all, err := r.Adapters(ctx)

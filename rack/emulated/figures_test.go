@@ -13,8 +13,8 @@ import (
 	"github.com/rackless/rackless/rack"
 )
 
-// TestFiguresAreThoseThatTheToolPrints reads perftest's output like a user, independent of the harness: a sample has
-// the tool's figure, digit by digit.
+// TestFiguresAreThoseThatTheToolPrints reads perftest's output like a user: a sample has the tool's figure, digit by
+// digit.
 func TestFiguresAreThoseThatTheToolPrints(t *testing.T) {
 	p := newPlace(t)
 	ctx := limited(t)

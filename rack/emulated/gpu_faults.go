@@ -37,7 +37,6 @@ func (a *adapters) failGPU(f *gpuFault) error {
 	return nil
 }
 
-// askPeers makes adapters ask again for memory of GPUs.
 func (a *adapters) askPeers(node string) {
 	var ports []*connectx.Port
 	a.mu.Lock()

@@ -92,7 +92,6 @@ type gpuSet struct {
 	wanted map[string][]qemu.GPU // for comparison with a lab's
 }
 
-// vram takes an address in the guest.
 func (s *gpuSet) vram(node string, addr, size uint64) []byte {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -118,7 +117,6 @@ func (s *gpuSet) count(node string, m *meter, addr, n uint64, written bool) {
 	}
 }
 
-// rate returns the rate of the GPU at an address, or 0.
 func (s *gpuSet) rate(node string, addr uint64, rates []int64) int64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -130,7 +128,7 @@ func (s *gpuSet) rate(node string, addr uint64, rates []int64) int64 {
 	return 0
 }
 
-// pathRates returns modelled rates from a NIC to the node's GPUs, or nil without a profile.
+// pathRates returns modelled rates to the node's GPUs, or nil without a profile.
 func pathRates(n lab.Node, nic int) []int64 {
 	p, ok := lab.ProfileOf(n.Profile)
 	if !ok {
@@ -211,7 +209,6 @@ func (s *gpuSet) close() error {
 	return errors.Join(lists.Map(names, s.remove)...)
 }
 
-// restore loads the states of the template's GPUs.
 func (s *gpuSet) restore(node, template string) error {
 	for i, g := range s.of(node) {
 		state, err := os.ReadFile(filepath.Join(template, qemu.GPUState(i)))

@@ -16,7 +16,6 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// daemonOf lists adapters, or hangs up if there are none.
 func daemonOf(t *testing.T, all []checks.Adapter, gpus []listedGPU) (dir string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rll")

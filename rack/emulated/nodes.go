@@ -70,13 +70,12 @@ func (u *upRun) nameNodes(ctx context.Context, work []lab.Node) error {
 	})
 }
 
-// meshNodes is the largest lab in which up lets every pair of nodes ping each other; verify always does. In larger labs
-// one node pings all others, which tests each node's path: an emulated node's first ping takes a quarter of a second of
-// CPU time.
+// meshNodes is the largest lab in which up lets all pairs ping each other; in larger ones one node pings all others.
+// verify always tests all pairs: an emulated node's first ping takes a quarter of a second of CPU time.
 const meshNodes = 16
 
-// reach checks that nodes answer each other at the full MTU; one ping tests both directions. Started nodes ping over
-// their setup connections; see guest.Setup.
+// reach checks that nodes answer each other at the full MTU. Started nodes ping over their setup connections; see
+// guest.Setup.
 func (u *upRun) reach(ctx context.Context) error {
 	if len(u.Lab.Nodes) < 2 {
 		return nil
@@ -92,7 +91,7 @@ func (u *upRun) reach(ctx context.Context) error {
 	if len(u.Lab.Nodes) > meshNodes {
 		from = from[:1]
 	}
-	// Pings of the nodes before it have tested both directions.
+	// One ping tests both directions.
 	targets := make(map[string][]netip.Addr)
 	for i, n := range from {
 		targets[n.Name] = checks.Peers(u.Lab, n, from[:i]...)
@@ -127,7 +126,7 @@ const nodeLimit = 240 * time.Second
 // fullNodeLimit is for a full node, which boots for 20 s on an idle machine.
 const fullNodeLimit = 15 * time.Minute
 
-// startNode also configures the node. have is the running node, or nil.
+// startNode's have is the running node, or nil.
 func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*rack.Node, error) {
 	limit := cmp.Or(u.opts.NodeLimit, nodeLimit)
 	if n.HasDisk() {
@@ -137,7 +136,7 @@ func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*ra
 	defer cancel()
 	node := &rack.Node{Name: n.Name, MachineID: guest.NewMachineID()}
 	if have != nil {
-		// The state's node stays unchanged on failure.
+		// A copy, so that the state's node stays unchanged on failure.
 		copied := *have
 		node = &copied
 	} else {
@@ -253,7 +252,7 @@ func identity(l *lab.Lab, n lab.Node, node *rack.Node) guest.Identity {
 	return id
 }
 
-// ensureHome makes the directory that full nodes share. It is removed with the lab.
+// ensureHome's directory is removed with the lab.
 func (u *upRun) ensureHome() error {
 	if !u.emulator.Has("virtio-9p-pci") {
 		return fmt.Errorf("lab %s: QEMU %s has no virtio-9p-pci, by which nodes share /home: leave home out, or "+
@@ -296,7 +295,7 @@ func (u *upRun) shareHome(ctx context.Context, n lab.Node) error {
 	return nil
 }
 
-// fits assumes that every guest touches all of its memory.
+// fits assumes that guests touch all of their memory.
 func fits(name string, start []lab.Node) error {
 	room, err := rack.ReadRoom()
 	if err != nil {
@@ -305,7 +304,6 @@ func fits(name string, start []lab.Node) error {
 	return fitsIn(name, start, room.Available)
 }
 
-// fitsIn adds NodeOverhead, QEMU's own need.
 func fitsIn(name string, start []lab.Node, available lab.Bytes) error {
 	want := lists.Sum(start, func(n lab.Node) lab.Bytes {
 		gpus := lists.Sum(gpusOf("", n), func(g qemu.GPU) lab.Bytes { return lab.Bytes(g.Memory) })

@@ -104,7 +104,6 @@ func TestLabOfAnOlderVersion(t *testing.T) {
 	}
 }
 
-// Every query has an answer with advice.
 func TestDeadLab(t *testing.T) {
 	t.Parallel()
 	d := oldLab(t, vm.Process{PID: 1 << 30})
@@ -131,7 +130,6 @@ func TestDeadLab(t *testing.T) {
 	}
 }
 
-// Down finds the daemon without its state.
 func TestDaemonWithoutNodes(t *testing.T) {
 	t.Parallel()
 	d := oldLab(t, vm.Process{PID: 1 << 30})

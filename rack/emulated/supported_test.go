@@ -113,7 +113,6 @@ func TestSupportedExamples(t *testing.T) {
 	}
 }
 
-// Rates follow the paths of the profile. Other nodes have none.
 func TestRatesOfPaths(t *testing.T) {
 	l, err := lab.Parse("f", []byte("name: x\nnodes: {a: {profile: h20}, b: {image: debian-13+gpu, gpus: 2}}"))
 	if err != nil {

@@ -33,7 +33,7 @@ func (r *emulatedLab) Up(ctx context.Context, old *rack.State, o rack.Options, p
 	if arch(r.Lab) == runtime.GOARCH { // as if omitted
 		u.change(func(l *lab.Lab) { l.Arch = "" })
 	}
-	// Before the comparison, because it decides the NIC models.
+	// It decides the NIC models.
 	if err := u.chooseEmulator(ctx, old); err != nil {
 		return err
 	}
@@ -68,7 +68,6 @@ func (r *emulatedLab) Up(ctx context.Context, old *rack.State, o rack.Options, p
 	return err
 }
 
-// settleLimit is far longer than a process takes to end.
 const settleLimit = time.Minute
 
 // settle waits for ending processes, which would count as alive, and be kept.
@@ -97,7 +96,7 @@ func whole(s *rack.State, lost map[string]string) bool {
 	})
 }
 
-// An upRun is one run of Up, for the requested Rack.Lab.
+// An upRun is one run of Up. Rack.Lab is the requested lab.
 type upRun struct {
 	*rack.Rack
 	opts     rack.Options
@@ -111,7 +110,7 @@ type upRun struct {
 	qemu        *qemu.Driver
 	images      map[string]*image.Image // by the lab file's name
 	keys        *guest.Keys             // nil without full nodes
-	home        qemu.Home               // of full nodes, if the lab asks for it
+	home        qemu.Home
 
 	mu      sync.Mutex
 	started []vm.Process            // nodes started by this Up
@@ -273,7 +272,7 @@ func (u *upRun) ensureImages(ctx context.Context) error {
 	return nil
 }
 
-// noteProfiles says which rates are modelled, because measurements show them.
+// noteProfiles reports modelled rates, because measurements show them.
 func (u *upRun) noteProfiles() {
 	profiles := lists.Map(u.Lab.Nodes, func(n lab.Node) lab.ProfileName { return n.Profile })
 	slices.Sort(profiles)
@@ -332,7 +331,7 @@ func (u *upRun) reconcile(ctx context.Context, old *rack.State) error {
 			}
 		}
 	}
-	// The state was saved, so others belong to no node.
+	// The state was saved, so other processes belong to no node.
 	if err := u.stopStrays(ctx); err != nil {
 		return err
 	}

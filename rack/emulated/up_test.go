@@ -12,7 +12,6 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// Nodes stay if they are alive, still wanted, and need no new machine.
 func TestNodesThatStay(t *testing.T) {
 	t.Parallel()
 	alive, err := vm.FindProcess(os.Getpid())

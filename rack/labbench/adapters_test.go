@@ -16,16 +16,15 @@ import (
 	"github.com/rackless/rackless/rack/emulated"
 )
 
-// adapterLab has a pair of nodes with emulated adapters, and a pair with soft RoCE.
 const adapterLab = `name: adapters
 nodes:
   cx: {count: 2, nic: connectx-4-lx}
   rx: {count: 2, nic: virtio}
 `
 
-// BenchmarkAdapters compares emulated adapters with soft RoCE, in turn. Adapters are unpaced, because a rate would hide
-// their limits. A case reports both figures, their ratio and the target ratio; floor is the machine's figure without
-// adapters and guests, in the same run.
+// BenchmarkAdapters compares emulated adapters with soft RoCE, in turn, unpaced, because a rate would hide their
+// limits. A case reports both figures, their ratio and the target; floor is the machine's figure without adapters and
+// guests.
 func BenchmarkAdapters(b *testing.B) {
 	b.Setenv(emulated.Unpaced, "1")
 	m := newMachine(b)
@@ -133,8 +132,7 @@ func (m *machine) output(b *testing.B, args ...string) string {
 	return string(out)
 }
 
-// perftest returns a column of the program's figures. It repeats runs that print 0 or inf because a busy machine
-// prevented the calibration of the clock.
+// perftest repeats runs that print 0 or inf because a busy machine prevented the calibration of the clock.
 func (m *machine) perftest(b *testing.B, kind, addr string, column int, test []string) float64 {
 	b.Helper()
 	device := map[string][]string{"cx": {"-d", "mlx5_0", "-x", "3"}, "rx": {"-d", "rxe0", "-x", "1"}}[kind]
@@ -145,7 +143,7 @@ func (m *machine) perftest(b *testing.B, kind, addr string, column int, test []s
 		server.Env = append(os.Environ(), "RACKLESS_RUN="+m.run)
 		server.Cancel = func() error { return server.Process.Signal(syscall.SIGINT) }
 		check(b, server.Start())
-		time.Sleep(2 * time.Second) // the server says it too early
+		time.Sleep(2 * time.Second)
 		client := append(append([]string{"exec", "-n", "adapters/" + kind + "00"}, args...), addr)
 		cmd := exec.CommandContext(m.ctx, m.bin, client...)
 		cmd.Env = server.Env
@@ -168,7 +166,7 @@ func (m *machine) perftest(b *testing.B, kind, addr string, column int, test []s
 	return 0
 }
 
-// roundTrip is a byte's over a Unix socket between two processes, in us: the minimum for two guests and a server.
+// roundTrip of a byte over a Unix socket, in us, is the minimum for two guests and a server.
 func roundTrip(b *testing.B) float64 {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	check(b, err)

@@ -1,5 +1,5 @@
-// Package labbench measures how long labs and emulated hosts take to start and stop: whole processes, as a user runs
-// them. "make bench" runs it round by round, so that a busy minute affects all cases; see docs/performance.md.
+// Package labbench measures how long labs and emulated hosts take to start and stop, as a user runs them. "make bench"
+// runs it round by round, so that a busy minute affects all cases; see docs/performance.md.
 package labbench
 
 import (
@@ -36,13 +36,12 @@ var (
 		"Debian's package")
 )
 
-// A machine has directories for the labs.
 type machine struct {
 	ctx                  context.Context
 	bin, tmp, run, cache string
 }
 
-// BenchmarkLab has a case for each operation that users wait for. A target is reported as s-to-reach.
+// BenchmarkLab has a case for each operation that users wait for.
 func BenchmarkLab(b *testing.B) {
 	m := newMachine(b)
 	// Before anything is timed.
@@ -127,7 +126,6 @@ func (m *machine) down(b *testing.B, lab string) {
 	m.rackless(b, m.cache, "down", lab)
 }
 
-// upDown uses a cached template, and reports the host's memory per node.
 func (m *machine) upDown(lab string) func(b *testing.B) {
 	return func(b *testing.B) {
 		for b.Loop() {
@@ -151,7 +149,6 @@ func (m *machine) downOnly(lab string) func(b *testing.B) {
 	}
 }
 
-// host has a quarter of the profile's CPUs.
 func (m *machine) host(profile string, flags ...string) func(b *testing.B) {
 	return func(b *testing.B) {
 		args := slices.Concat([]string{"emulate", profile, "--scale", "4", "-n"}, flags, []string{"--", "true"})
@@ -161,7 +158,6 @@ func (m *machine) host(profile string, flags ...string) func(b *testing.B) {
 	}
 }
 
-// cold has an image but no template.
 func (m *machine) cold(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
@@ -186,8 +182,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// weigh reports the median memory of a lab's nodes, with shared pages divided among their users. It hardly differs
-// between runs.
+// weigh reports the nodes' median memory, with shared pages divided among their users.
 func (m *machine) weigh(b *testing.B, lab string) {
 	b.Helper()
 	procs, err := vm.ProcessesUsing("qemu-system", filepath.Join(m.run, lab)+"/")
@@ -251,7 +246,6 @@ func (m *machine) floor(n int, configure bool) func(b *testing.B) {
 	}
 }
 
-// resume waits until the clone has run its own code.
 func resume(ctx context.Context, d *qemu.Driver, s qemu.Spec, i int, configure bool) (*qemu.Node, error) {
 	node, err := d.Start(ctx, s)
 	if err != nil {
@@ -271,8 +265,8 @@ func resume(ctx context.Context, d *qemu.Driver, s qemu.Spec, i int, configure b
 	return node, agent.Close()
 }
 
-// vng times virtme-ng without KVM: a command in one node of the same kernel, without RDMA. Failures of this external
-// program do not affect other results.
+// vng times a command in a node of virtme-ng without KVM. Failures of this external program do not affect other
+// results.
 func (m *machine) vng(b *testing.B) {
 	if _, err := exec.LookPath("vng"); err != nil || *kernel == "" {
 		b.Skip("no comparison with virtme-ng: pip install virtme-ng, and give -vng-kernel")

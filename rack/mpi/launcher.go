@@ -44,7 +44,7 @@ func (l *Launcher) nodes(g bench.Group) ([]Node, error) {
 	return NodesOf(l.Lab, names, at)
 }
 
-// Size returns a group's nodes and ranks.
+// Size returns the numbers of a group's nodes and ranks.
 func (l *Launcher) Size(g bench.Group) (nodes, ranks int, err error) {
 	counter := Launcher{Lab: l.Lab}
 	all, err := counter.nodes(g)
@@ -122,7 +122,7 @@ func (l *Launcher) Launch(ctx context.Context, g bench.Group, p bench.Program) (
 	return out, err
 }
 
-// own is for programs with their own library of messages.
+// own is for programs that carry messages by their own library.
 func own(nodes []Node, t Transport, env []string) (Transport, []string, error) {
 	switch t {
 	case UCX, OFI:
@@ -184,7 +184,6 @@ export HOME="${HOME:-/root}" # without which the mpicc of Open MPI 5 does not st
 	printf %s "$source" | $cc -O2 -s -o "$path.new" "$@" && mv "$path.new" "$path"
 } && cat "$path"`
 
-// receive stores its standard input, unless the path exists.
 const receive = `[ -x "$1" ] || { cat >"$1.new" && chmod 755 "$1.new" && mv "$1.new" "$1"; }`
 
 // makeInput fills a directory by the script in $2, unless it exists. pack also prints the directory, and unpack stores
@@ -197,7 +196,6 @@ const (
 	unpack = `[ -d "$1" ] || { rm -rf "$1.new" && mkdir "$1.new" && tar -C "$1.new" -x && mv "$1.new" "$1"; }`
 )
 
-// inputDir is kept for later runs.
 func inputDir(p bench.Program) string {
 	return fmt.Sprintf("/tmp/rackless-%.8x", sha256.Sum256([]byte(p.Input)))
 }
@@ -218,7 +216,7 @@ func (l *Launcher) provide(ctx context.Context, nodes []Node, p bench.Program) e
 	return err
 }
 
-// within runs in inputDir, and prints the results after the launcher's output.
+// within prints the results after the launcher's output.
 func within(p bench.Program, argv []string) []string {
 	if p.Input == "" {
 		return argv
@@ -270,7 +268,7 @@ func (l *Launcher) find(ctx context.Context, nodes []Node, p bench.Program, libr
 	return slices.Concat([]string{own}, p.SourceArgs, p.Args), nil
 }
 
-// give makes a file on the first node, with a script that prints it, and stores it on the others.
+// give makes a file on the first node, and stores it on the others.
 func (l *Launcher) give(ctx context.Context, nodes []Node, make, take, path string, args ...string) error {
 	run := func(n Node, stdin []byte, argv ...string) ([]byte, error) {
 		res, err := l.Run(ctx, n.Node, guest.Command{Argv: append([]string{"sh", "-c"}, argv...), Stdin: stdin})

@@ -203,7 +203,6 @@ func TestScriptsOfInputs(t *testing.T) {
 	if _, err := sh(nil, pack, "sh", dir+"3", "false; true"); err == nil {
 		t.Error("a step of a script failed, and nobody knows")
 	}
-	// The source is not changed on its way, as by dash's echo.
 	const source = `puts("\n");`
 	cc := "#!/bin/sh\ncat >\"$4\"\n"
 	if err := os.WriteFile(bin+"/mpicc.openmpi", []byte(cc), 0o755); err != nil {

@@ -55,7 +55,7 @@ type Options struct {
 	Library       string   // one of bench.GroupLibraries; "" means the first node's
 	Program       []string // with arguments
 	Env           []string // of all ranks, as NAME=VALUE
-	Lab           string   // for the head of the rank file
+	Lab           string
 	// Plan, of nodes on a host, binds the ranks to cores. If nil, the nodes are emulated.
 	Plan  *plan.Plan
 	Stdin []byte
@@ -93,13 +93,13 @@ type Result struct {
 	Nodes     []Traffic `json:"nodes"`
 }
 
-// Traffic is of a node in a run.
+// Traffic is a node's in a run.
 type Traffic struct {
 	Node            string `json:"node"`
 	Device          string `json:"device"`
 	PacketsSent     uint64 `json:"packets_sent"` // by RDMA
 	PacketsReceived uint64 `json:"packets_received"`
-	BytesSent       uint64 `json:"bytes_sent"` // by the network device, with soft RoCE
+	BytesSent       uint64 `json:"bytes_sent"` // with soft RoCE
 }
 
 // ErrFellBack is returned for a run that should have used RDMA, and did not.
@@ -162,7 +162,7 @@ func Run(ctx context.Context, r Runner, o Options) (*Result, error) {
 	return res, res.proof()
 }
 
-// endPoll is an interval of checks, each of which costs the first node a few milliseconds.
+// endPoll is long: each check costs the first node a few milliseconds.
 const endPoll = 100 * time.Millisecond
 
 const lifePause = time.Second
@@ -206,7 +206,7 @@ func (res *Result) proof() error {
 	return fmt.Errorf("%w by any node, and %s went by TCP: the library fell back", ErrFellBack, words.Bytes(bytes))
 }
 
-// Text has one line for the run and one for each node.
+// Text has a line for the run and for each node.
 func (res *Result) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s on %s by %s, %s\n", words.Count(res.Ranks, "rank"), words.Count(len(res.Nodes), "node"),
@@ -218,7 +218,7 @@ func (res *Result) Text() string {
 	return b.String()
 }
 
-// slots returns the ranks of each node, except for nodes at the end without any.
+// slots leaves out nodes at the end without ranks.
 func (o *Options) slots() ([]int, error) {
 	if len(o.Nodes) == 0 || len(o.Program) == 0 {
 		return nil, errors.New("no nodes or no program")
@@ -267,7 +267,6 @@ func (o *Options) versions(n Node) string {
 
 func soft(n Node) bool { return strings.HasPrefix(n.Device, "rxe") }
 
-// choose gives a single node the requested transport, too.
 func choose(asked Transport, nodes []Node, probed []probe) Transport {
 	if asked != Auto && asked != "" {
 		return asked
@@ -280,7 +279,7 @@ func choose(asked Transport, nodes []Node, probed []probe) Transport {
 	return UCX
 }
 
-// command binds ranks by a rank file, or to the cores in order if that is "".
+// command binds ranks to the cores in order if rankfile is "".
 func command(t Transport, nodes []Node, slots []int, p probe, rankfile string, env, program []string) []string {
 	env = append(environment(t, nodes, slots), env...)
 	var hosts []string
@@ -345,7 +344,6 @@ func ucxOverTCP(nodes []Node) []string {
 	return []string{"UCX_TLS=tcp,self,sm", "UCX_NET_DEVICES=" + strings.Join(slices.Compact(nics), ",")}
 }
 
-// environment describes the nodes' devices to the libraries below MPI.
 func environment(t Transport, nodes []Node, slots []int) []string {
 	var devices, gids []string
 	ranks := 0

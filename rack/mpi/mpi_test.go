@@ -60,7 +60,6 @@ func TestRanksAreSpreadOverNodes(t *testing.T) {
 	}
 }
 
-// Outputs of Debian 12 and 13.
 const (
 	openMPI4 = "program yes\nmpirun mpirun.openmpi\nversion mpirun (Open MPI) 4.1.4\nversion \n" +
 		"version Report bugs to http://www.open-mpi.org/community/help/\nucx # UCT version=1.13.1 revision 09f27c0\n"
@@ -126,7 +125,6 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// Programs are run only if their versions are needed.
 func TestVersionsThatARunAsksFor(t *testing.T) {
 	o := Options{Nodes: []Node{node("a", "rxe0", 1, 1), node("b", "mlx5_0", 3, 1), node("c", "rxe0", 1, 1)}}
 	for transport, want := range map[Transport]string{Auto: "launcher ucx,,ucx", "": "launcher ucx,,ucx",
@@ -280,7 +278,7 @@ func TestHostfiles(t *testing.T) {
 	at := func(name string) (bench.Endpoint, error) { return bench.Endpoint{Node: name}, nil }
 	for text, want := range map[string]string{
 		"# two\nc slots=1 max_slots=2\n\na:2 # both\nb\n": "c1 a2 b0",
-		"a slots=3":         "", // ranks are counted at run time
+		"a slots=3":         "",
 		"a\nd slots=1\n":    "hosts: node d: lab x has none of that name; it has a, b, c",
 		"a\na\n":            "hosts: node a is named twice",
 		"a\nb slots=none\n": `hosts: line 2: "none" ranks on b: want a number of 1 to 4096`,

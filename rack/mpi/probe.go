@@ -14,7 +14,6 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// A probe is a node's report before and after a run.
 type probe struct {
 	program, launcher string
 	ucx               string // version
@@ -39,7 +38,6 @@ func counterFiles(n Node) (sent, received []string, bytes string) {
 //go:embed probe.sh
 var script string
 
-// probeNode's versions are "launcher" and "ucx".
 func probeNode(ctx context.Context, r Runner, n Node, versions, program, library string) (probe, error) {
 	launchers := "mpirun.openmpi mpirun.mpich mpirun"
 	if library != "" {
@@ -131,7 +129,6 @@ func parseProbe(text []byte) (p probe, found bool) {
 	return p, found
 }
 
-// hydra also covers launchers derived from MPICH's.
 func (p probe) hydra() bool { return strings.HasPrefix(p.launcher, "HYDRA") }
 
 // takesRankfile is for Open MPI up to 4: 5.0.7 refuses the file in each of its options ("unrecognized qualifier:

@@ -10,7 +10,6 @@ import (
 	"github.com/rackless/rackless/rack"
 )
 
-// rankfile binds ranks by the plan, or in order without one.
 func (o *Options) rankfile(slots []int) string {
 	var nodes []openmpi.Node
 	for i, s := range slots {

@@ -20,7 +20,6 @@ func TestRankfilesOfRuns(t *testing.T) {
 	}
 }
 
-// The file is unchanged, and so are the command's arguments.
 func TestARunWritesItsRankfile(t *testing.T) {
 	text := "rank 0=a slot=0 # 100 % of \"a\" \\n\n"
 	argv := writing(text, []string{"printf", "%s.", "one two", "three"})

@@ -15,7 +15,6 @@ import (
 	"github.com/rackless/rackless/vm/libvirttest"
 )
 
-// oldLab is a state of the version of 2026-11-25. libvirt is at uri.
 func oldLab(t *testing.T, uri string) rack.Dirs {
 	t.Helper()
 	d := rack.Dirs{Run: t.TempDir()}
@@ -83,7 +82,7 @@ func TestLabOfAnOlderVersion(t *testing.T) {
 	}
 }
 
-// The lab is listed with the reason, and stays until it can be ended.
+// A lab with such a libvirt is listed with the reason, and stays.
 func TestLibvirtThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	d := oldLab(t, "qemu:///nowhere")

@@ -39,8 +39,8 @@ func init() {
 	})
 }
 
-// supported refuses a shared /home and images of full nodes: a node on a host boots the built-in image or a disk of the
-// user.
+// supported refuses a shared /home and images of full nodes: a node on a host boots the built-in image or a user's
+// disk.
 func supported(l *lab.Lab) error {
 	if l.Home == lab.HomeShared {
 		return fmt.Errorf("lab %s: home: shared is for emulated nodes; on a host, let the nodes mount a file server",
@@ -106,7 +106,6 @@ func (p *placedLab) Console(_ context.Context, n *rack.Node) (net.Conn, error) {
 		p.domain(n.Name))
 }
 
-// libvirtLogs is writable for a system's libvirt.
 const libvirtLogs = "/var/log/libvirt/qemu"
 
 // Logs returns libvirt's logs.
@@ -154,7 +153,6 @@ func (p *placedLab) Domains(ctx context.Context) ([]checks.Domain, error) {
 	if err != nil {
 		return nil, err
 	}
-	// For pins in the live definitions.
 	h, err := inspect.Read(ctx, inspect.Live())
 	if err != nil {
 		return nil, err
@@ -193,20 +191,18 @@ func domainOf(ctx context.Context, c *libvirt.Conn, node, name string) (checks.D
 		return d, err
 	}
 	d.PID, d.VCPUs, d.IOThreads = threads.PID, threads.VCPUs, threads.IOThreads
-	// An unreadable process is a finding, and must not stop the others.
 	if p, err := inspect.ReadProcess(os.DirFS("/"), d.PID); err == nil {
 		d.Process = p
 	}
 	return d, nil
 }
 
-// Down ends the domains. Nodes of the built-in image are only in memory; nodes with a disk image are asked first.
+// Down ends the domains. Nodes with a disk image are asked first; the others are only in memory.
 func (p *placedLab) Down(ctx context.Context) error {
 	c, err := p.libvirt(ctx)
 	if err != nil {
 		return err
 	}
-	// No more time than users wait.
 	grace := 30 * time.Second
 	if p.State.Image != "" {
 		grace = 0
@@ -218,7 +214,7 @@ func (p *placedLab) Down(ctx context.Context) error {
 	if err := c.Down(ctx, names, grace); err != nil {
 		return err
 	}
-	// up's files for libvirt go with its last lab.
+	// up's files for libvirt are removed with its last lab.
 	unlock, err := rack.Lock(ctx, p.Dirs, imagesLock, nil)
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ type upRun struct {
 	conn     *libvirt.Conn
 	input    render.Input
 
-	answered atomic.Int64 // nanoseconds until the first guest answered, or 0
+	answered atomic.Int64 // of the first guest, in nanoseconds; 0 before
 }
 
 // Up implements rack.Runtime. Package libvirt leaves unchanged domains alone; each started guest gets its identity
@@ -128,7 +128,6 @@ func (u *upRun) specs(ctx context.Context) ([]libvirt.Spec, error) {
 	return specs, nil
 }
 
-// seeds lets cloud-init configure users' systems as nodes of the plan.
 func (u *upRun) seeds(ctx context.Context) error {
 	u.progress.Begin("seeds")
 	common, err := image.Seeds.Ensure(ctx, image.Options{Cache: u.Dirs.Images(), Progress: u.progress.Say,
@@ -216,7 +215,7 @@ func (u *upRun) record(old *rack.State) error {
 	return u.Save()
 }
 
-// startNodes configures all at once: they boot on separate CPUs.
+// startNodes works on all at once: they boot on separate CPUs.
 func (u *upRun) startNodes(ctx context.Context, changes []libvirt.Change) error {
 	var work []lab.Node
 	// A node that was never configured is configured again.
@@ -228,8 +227,8 @@ func (u *upRun) startNodes(ctx context.Context, changes []libvirt.Change) error 
 	return u.StartNodes(ctx, work, len(work), u.progress, u.configureNode)
 }
 
-// nodeLimit is for a node to be configured: a large guest with all of its memory in hugepages boots in a minute, and
-// one emulated in an emulated host in ten.
+// nodeLimit is long: a large guest with its memory in hugepages boots in a minute, and one emulated in an emulated host
+// in ten.
 const nodeLimit = 20 * time.Minute
 
 // restartAfter is the time after which a silent guest of an emulated host is restarted: five times the usual boot time
@@ -271,7 +270,6 @@ func (u *upRun) awaitAgent(ctx context.Context, node, domain string) (*guest.Age
 	return u.conn.AwaitAgent(ctx, domain)
 }
 
-// standsStill waits until a guest is overdue, or its console reports a lockup.
 func (u *upRun) standsStill(ctx context.Context, node string) error {
 	console := ""
 	if u.input.ConsoleDir != "" {

@@ -116,7 +116,7 @@ func ensureKey(path string) ([]byte, error) {
 }
 
 type configuration struct {
-	check   string // succeed if it is in place
+	check   string // commands that succeed if it is in place
 	run     string // commands that read the archive
 	archive []byte
 }
@@ -156,8 +156,6 @@ for u in %s; do systemctl --quiet is-active $u || exit 1; done`, digestFile, dig
 //go:embed configure.sh
 var runScript string
 
-// awaitIdle prints the reason after a time limit.
-//
 //go:embed await_idle.sh
 var awaitIdle string
 

@@ -133,7 +133,6 @@ func TestSlurmIsConfiguredOnce(t *testing.T) {
 		t.Errorf("the key can be read by others: %v", err)
 	}
 
-	// A new node changes the files of all, and a missing one is named.
 	l = parse("name: full\nslurm: {controller: vm01}\nnodes:\n  vm: {count: 3, image: debian-12+slurm+mpi}\n")
 	f.facts["vm02"], f.broken = cpus(1), true
 	const down = "node vm01: wait for Slurm's nodes: exit status 1: vm00 idle vm01 down*"

@@ -20,14 +20,13 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// Only the user can read private ones.
 const (
 	fileKey     = "id_ed25519"
 	fileHostKey = "host_ed25519"
 	fileKnown   = "known_hosts"
 )
 
-// EnsureKeys returns a lab's keys, made once.
+// EnsureKeys makes a lab's keys once.
 func EnsureKeys(lab string) (*guest.Keys, error) {
 	var k guest.Keys
 	var err error
@@ -76,8 +75,7 @@ func newKey() ([]byte, error) {
 // ErrNoSSH is returned for a node without an ssh server.
 var ErrNoSSH = errors.New("has no ssh server")
 
-// options are for ssh and scp, without the user's own configuration. self is this program, which carries the
-// connection.
+// options exclude the user's own configuration. self is this program, which carries the connection.
 func options(labDir, labName, self string) []string {
 	proxy := strings.ReplaceAll(words.Quote(self), "%", "%%") + " ssh --stdio " + words.Quote(labName) + "/%h"
 	args := []string{"-F", "none"}

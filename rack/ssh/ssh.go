@@ -100,7 +100,7 @@ func copyArgs(r *rack.Rack, recursive bool, paths []string) (args []string, err 
 		node, path := split(p)
 		if node == "" {
 			if strings.HasPrefix(p, ":") {
-				p = "./" + p // a colon would mean a host
+				p = "./" + p
 			}
 			args = append(args, p)
 			continue

@@ -14,7 +14,6 @@ import (
 	"github.com/rackless/rackless/rack"
 )
 
-// Keys are readable only by their user, and match the files of nodes and known_hosts.
 func TestKeysStay(t *testing.T) {
 	dir := t.TempDir()
 	first, err := EnsureKeys(dir)

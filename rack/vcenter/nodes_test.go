@@ -28,7 +28,6 @@ func parameters(vm *simulator.VirtualMachine, names ...string) map[string]string
 	return all
 }
 
-// "high" reserves all CPUs and memory, and leaves the choice of cores to ESXi.
 func TestLatencySensitivityHigh(t *testing.T) {
 	b := newBench(t)
 	before := b.Inventory(t)
@@ -63,7 +62,6 @@ func TestLatencySensitivityHigh(t *testing.T) {
 	b.same(t, before)
 }
 
-// A node on two NUMA nodes has virtual ones of the same size, each bound to one of the host's.
 func TestNUMAAffinityOfVirtualNodes(t *testing.T) {
 	b := newBench(t)
 	before := b.Inventory(t)

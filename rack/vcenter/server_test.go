@@ -22,7 +22,7 @@ import (
 	"github.com/rackless/rackless/vm/vspheretest"
 )
 
-// A server is a simulated vCenter that can lose the connection. Its switches and clones are like a real vCenter's.
+// A server is a simulated vCenter that can lose the connection.
 type server struct {
 	*vspheretest.Server
 
@@ -31,7 +31,7 @@ type server struct {
 	Lose atomic.Int64
 	// Calls counts changing calls.
 	Calls atomic.Int64
-	// Meddle, if set, is called before a change, to simulate another client.
+	// Meddle, if set, simulates another client.
 	Meddle func(vm *simulator.VirtualMachine)
 
 	refuse func(*simulator.Context, *simulator.Method) (mo.Reference, types.BaseMethodFault)
@@ -54,8 +54,7 @@ func newServer(t *testing.T) *server {
 	return s
 }
 
-// judge refuses calls that a vCenter refuses. A session's own object replaces the simulator's, which supplies missing
-// methods.
+// judge refuses calls that a vCenter refuses.
 func (s *server) judge(ctx *simulator.Context, m *simulator.Method) (mo.Reference, types.BaseMethodFault) {
 	object := ctx.Map.Get(m.This)
 	vm, isVM := object.(*simulator.VirtualMachine)
@@ -109,7 +108,7 @@ func (s *server) lossy(next http.Handler) http.Handler {
 // freeSpace is decreased by the simulator even for clones that it refuses.
 var freeSpace = regexp.MustCompile(`<freeSpace>\d+</freeSpace>`)
 
-// Inventory omits values that any work changes: tasks, times and versions.
+// Inventory omits values that any work changes.
 func (s *server) Inventory(t *testing.T) string {
 	t.Helper()
 	c := s.Client(t)

@@ -97,7 +97,6 @@ func (s *server) uses(is func(types.BaseVirtualDeviceBackingInfo) bool) bool {
 	return false
 }
 
-// A folder marks uplink port groups of distributed switches as such.
 type folder struct{ *simulator.Folder }
 
 // CreateDVSTask makes a switch.
@@ -204,7 +203,7 @@ func (s *server) forget(ctx *simulator.Context, ref types.ManagedObjectReference
 	}
 }
 
-// without returns a new slice because the simulator's objects share them.
+// without copies, because the simulator's objects share slices.
 func without(all []types.ManagedObjectReference, ref types.ManagedObjectReference) []types.ManagedObjectReference {
 	return slices.DeleteFunc(slices.Clone(all), func(r types.ManagedObjectReference) bool { return r == ref })
 }

@@ -104,7 +104,6 @@ func TestSwitches(t *testing.T) {
 		t.Error(err)
 	}
 
-	// Others' objects in the lab's switch stay.
 	c := b.Client(t)
 	task, err := object.NewDistributedVirtualSwitch(c, dvs.Self).AddPortgroup(t.Context(),
 		[]types.DVPortgroupConfigSpec{{Name: "theirs"}})
@@ -126,7 +125,6 @@ func TestSwitches(t *testing.T) {
 	b.same(t, before)
 }
 
-// lists compares inspect, live and from govc's output.
 func (b *bench) lists(t *testing.T) {
 	t.Helper()
 	want := []topology.VirtualSwitch{
@@ -179,7 +177,6 @@ func TestSwitchesThatAreRefused(t *testing.T) {
 	}
 }
 
-// Disks stay; everything else is on the new host.
 func TestNodesMove(t *testing.T) {
 	if testing.Short() {
 		t.Skip("labs of seconds are not started with -short")

@@ -81,7 +81,7 @@ func (r *runtime) Close() error {
 	})
 }
 
-// journal survives a restart of this machine, unlike a lab's own directory.
+// journal survives a restart, unlike a lab's directory.
 func (r *runtime) journal() string {
 	return filepath.Join(r.Dirs.Data, "vsphere", r.Lab.Name, "journal")
 }
@@ -205,7 +205,6 @@ func (r *runtime) NodeState(ctx context.Context, n *rack.Node) (vm.State, error)
 	return vm.Dead, err
 }
 
-// toolsLimit is for a guest that has just been started.
 const toolsLimit = 5 * time.Minute
 
 // Agent waits for VMware Tools in a node just started.
@@ -221,7 +220,7 @@ func (r *runtime) Agent(ctx context.Context, node string) (*guest.Agent, error) 
 	return c.Agent(ctx, r.State.Lab, node, limit)
 }
 
-// Console returns an error that says how to find it.
+// Console returns an error with the way to find it.
 func (r *runtime) Console(_ context.Context, n *rack.Node) (net.Conn, error) {
 	return nil, fmt.Errorf("the console of node %s is that of virtual machine %s in the vSphere Client", n.Name,
 		lab.VMName(r.Lab.Name, n.Name))

@@ -30,7 +30,6 @@ import (
 	"github.com/rackless/rackless/vm/vspheretest"
 )
 
-// A bench is a simulated vCenter, set in this process's environment, with a lab's directories.
 type bench struct {
 	*server
 	dirs  rack.Dirs
@@ -107,7 +106,6 @@ func (b *bench) down(t *testing.T) {
 	}
 }
 
-// The paper on RoCE SR-IOV, on one host instead of sixteen.
 func TestSixteenNodesWithVirtualFunctions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("labs of seconds are not started with -short")
@@ -150,7 +148,6 @@ func TestSixteenNodesWithVirtualFunctions(t *testing.T) {
 	if r.Emulated() {
 		t.Error("it says that the CPUs are emulated")
 	}
-	// A restarted machine forgets the running labs, but not its changes.
 	if err := os.RemoveAll(b.dirs.Run); err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +312,6 @@ func TestRefusals(t *testing.T) {
 	refused("a linked clone without a snapshot", "has no snapshot", linked, at)
 }
 
-// A linked clone uses its template's snapshot.
 func TestLinkedClonesWithWholeNICs(t *testing.T) {
 	b := newBench(t)
 	b.Snapshot(t, vspheretest.Template)
@@ -447,7 +443,6 @@ func TestGuestsAreCustomized(t *testing.T) {
 	b.upAgainAndDown(t, l, place, before)
 }
 
-// Options are in force after a restart of the host, which no node prevents.
 func TestModuleOptions(t *testing.T) {
 	b := newBench(t)
 	before := b.Inventory(t)

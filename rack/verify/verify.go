@@ -26,7 +26,7 @@ import (
 	"github.com/rackless/rackless/rack/verify/checks"
 )
 
-// A Target is a lab or host to check, without parts that are nil.
+// A Target is a lab or host. Parts that are nil are left out.
 type Target struct {
 	Plan   *plan.Plan
 	Unseen string // parts that cannot be read from here, and why, or ""
@@ -95,7 +95,7 @@ func (t *Target) Findings(ctx context.Context, only []string, progress func(what
 
 	var all []finding.Finding
 	if t.Host != nil && wanted(finding.Host) {
-		var own []int // may run on the lab's CPUs
+		var own []int
 		for _, d := range domains {
 			if d.PID > 0 {
 				own = append(own, d.PID)
@@ -127,20 +127,17 @@ func (t *Target) Findings(ctx context.Context, only []string, progress func(what
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	// A silent node must not be lost.
 	return slices.DeleteFunc(all, func(f finding.Finding) bool {
 		return len(only) > 0 && !slices.Contains(only, f.ID) && !f.Silent
 	}), nil
 }
 
-// A step reads parts of a target until one fails.
 type step struct {
 	ctx      context.Context
 	progress func(what string)
 	err      error // of the part that failed
 }
 
-// read returns a zero value without the part, or after an error.
 func read[T any](s *step, what string, from func(context.Context) (T, error)) (v T) {
 	if from == nil || s.err != nil {
 		return v

@@ -17,7 +17,6 @@ import (
 	"github.com/rackless/rackless/rack/verify/checks"
 )
 
-// A fakeHost has the given governors in turn, and then the last one.
 func fakeHost(governors ...string) *Target {
 	round := 0
 	return &Target{
@@ -76,7 +75,6 @@ func TestFindingsOfAllKindsStandTogether(t *testing.T) {
 	if got, ids := kinds(checks.IDDomain); got != "RL3 " || len(ids) != 1 {
 		t.Errorf("virtual machines alone: %s %q", got, ids)
 	}
-	// For any selection, once for each kind of check.
 	if got, ids := kinds(checks.IDMTU); got != "RL4 " || len(ids) != 1 || ids[0] != checks.IDLink {
 		t.Errorf("nodes alone: %s %q", got, ids)
 	}

@@ -64,7 +64,6 @@ type Pair struct {
 	Seconds float64  `json:"seconds"`
 }
 
-// A line of the program's output is a pair, or the end.
 type line struct {
 	End     bool     `json:"end"`
 	GPUs    int      `json:"gpus"`
@@ -85,7 +84,6 @@ type line struct {
 	Seconds  float64  `json:"seconds"`
 }
 
-// A place is a PCI function in sysfs, with the addresses of its regions.
 type place struct {
 	Path    string   `json:"path,omitempty"`
 	NUMA    int      `json:"numa_node"`

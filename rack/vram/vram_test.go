@@ -19,7 +19,7 @@ type recordedLab struct {
 	output []byte
 	exit   int
 	err    error
-	counts [][]rack.VRAM // of one call after the other
+	counts [][]rack.VRAM
 }
 
 func (r *recordedLab) Run(_ context.Context, _ string, c guest.Command) (guest.Result, error) {
@@ -53,7 +53,6 @@ func recorded(t *testing.T, name string) []byte {
 	return b
 }
 
-// counts has two GPUs, at the addresses of the recordings. Each NIC has moved so many bytes each way.
 func counts(moved uint64) []rack.VRAM {
 	var all []rack.VRAM
 	for i, at := range []uint64{0xff20000000, 0xff00000000} {

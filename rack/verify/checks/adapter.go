@@ -25,11 +25,11 @@ type Adapter struct {
 	Resets    uint64 `json:"resets"`
 	Fault     Fault  `json:"fault,omitempty"`
 	Crash     string `json:"crash,omitempty"` // panic of rackless, the cause
-	// Refused counts claims of another adapter's address by the node.
+	// Refused counts the node's claims of other addresses.
 	Refused uint64 `json:"refused_addresses,omitzero"`
 }
 
-// Fault is an adapter's kind of failure.
+// Fault is a kind of failure.
 type Fault string
 
 // Faults of adapters.
@@ -76,7 +76,7 @@ type adapterCheck struct {
 	where           string // evidence in the node
 	consequence     string
 	fix             string // for an adapter that is not emulated
-	lost            bool   // the kernel would wait for an answer
+	lost            bool   // its kernel would wait for an answer
 }
 
 // adapterChecks are in order of dependency, and an adapter fails only the first: a card that is gone has no cable.
@@ -220,7 +220,7 @@ func lostAdapters(known []finding.Finding) map[string]finding.Finding {
 	return lost
 }
 
-// explained gives a link's findings the fix of the fault that took it down.
+// explained replaces a link's fix by that of the adapter's fault.
 func explained(out, adapters []finding.Finding) {
 	for i := range out {
 		f := &out[i]

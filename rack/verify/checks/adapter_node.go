@@ -27,8 +27,8 @@ var adapterScript string
 
 type nodeAdapter struct {
 	pci, nic, driver string
-	ones             bool  // configuration space reads all ones
-	carrier          *bool // of a device that is up
+	ones             bool // configuration space reads all ones
+	carrier          *bool
 	now              float64
 
 	bus, fatal, syndrome, gaveUp string // since the driver last bound the adapter
@@ -44,7 +44,7 @@ const (
 	flapCount     = 3
 )
 
-// A node's output is not trusted.
+// The output is not trusted.
 const (
 	maxFunctions = 64
 	maxMessage   = 160 // characters shown of a message
@@ -55,7 +55,7 @@ func parseAdapters(out string) []nodeAdapter {
 	of := func(pci string) *nodeAdapter {
 		i := slices.IndexFunc(all, func(a nodeAdapter) bool { return a.pci == pci })
 		if i < 0 {
-			return &nodeAdapter{} // of a function that is gone
+			return &nodeAdapter{}
 		}
 		return &all[i]
 	}
@@ -120,7 +120,7 @@ func (a *nodeAdapter) message(at float64, text string) {
 	}
 }
 
-// says returns evidence, or "". past also accepts faults that may be over.
+// says returns evidence, or "". With past it also counts faults that may be over.
 func (a *nodeAdapter) says(id string, past bool) string {
 	switch id {
 	case IDAdapter:
@@ -165,7 +165,7 @@ func (a *nodeAdapter) says(id string, past bool) string {
 	return ""
 }
 
-// An adapterState is seen by the emulation and by the node, each nil if unavailable.
+// An adapterState has the views of emulation and node, or nil.
 type adapterState struct {
 	node, nic string
 	emulated  *Adapter

@@ -23,14 +23,11 @@ func (s *sheet) judge(ok bool, f finding.Finding) {
 }
 
 func (s *sheet) unknown(f finding.Finding, why, fix string) {
-	// Never a failure: the host may be in order.
 	f.Status, f.Have, f.Fix = finding.Unknown, why, fix
 	s.add(f)
 }
 
-// coded sets codes, and missing titles, from the catalogue.
 func coded(all []finding.Finding) []finding.Finding {
-	// Callers select checks by name; documents use codes.
 	for i := range all {
 		c, _ := finding.Find(all[i].ID) // a test ensures that it exists
 		all[i].Code = c.ID

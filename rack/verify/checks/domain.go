@@ -20,7 +20,7 @@ type Domain struct {
 	Name  string // name in messages: libvirt's "LAB.NODE"
 	State string // libvirt's word; only a "running" domain can be examined
 	PID   int    // of QEMU, or 0
-	// VCPUs are threads in order, from QMP's query-cpus-fast.
+	// VCPUs are in order, from QMP's query-cpus-fast.
 	VCPUs []int
 	// IOThreads are from query-iothreads.
 	IOThreads []int
@@ -108,7 +108,6 @@ func (c *domainCheck) vcpus() {
 		return
 	}
 	var wrong, fixes []string
-	// An extra virtual CPU is as wrong as a missing one.
 	for i := range max(n, len(c.d.VCPUs)) {
 		switch {
 		case i >= len(c.d.VCPUs):
@@ -163,9 +162,9 @@ func (c *domainCheck) emulator() {
 	f := finding.Finding{ID: IDEmulatorAffinity, Want: list(want), Evidence: c.status(),
 		Fix: "virsh emulatorpin " + c.d.Name + " " + want.String() + " --live --config"}
 	if want.IsEmpty() {
-		return // the plan has no core for the host
+		return
 	}
-	// Otherwise virtual CPUs would count as QEMU's own threads.
+	// Virtual CPUs would count as QEMU's own threads.
 	if len(c.d.VCPUs) == 0 || c.d.Process.Threads == nil {
 		c.unread(f, "which threads are QEMU's own is not known")
 		return
@@ -205,7 +204,7 @@ func (c *domainCheck) iothreads() {
 			threads = append(threads, t)
 		}
 	}
-	// It ended in between, or is of another boot.
+	// A missing thread ended in between, or is of another boot.
 	if len(threads) < len(c.d.IOThreads) {
 		c.unread(f, "threads of I/O threads are not there")
 		return
@@ -300,7 +299,6 @@ func guestMemory(all []facts.Mapping, n *plan.Node) (ram []facts.Mapping, ok boo
 			cells = append(cells, cell.Bytes)
 		}
 	}
-	// One per cell if the guest sees NUMA nodes.
 	for _, want := range [][]uint64{{n.MemoryBytes}, cells} {
 		if ram := exactly(candidates, want); ram != nil {
 			return ram, true
@@ -359,7 +357,6 @@ func (c *domainCheck) memory() {
 		for node, n := range ram[i].Pages {
 			have[node] += n * ram[i].PageBytes
 		}
-		// Even an untouched mapping has a page size.
 		bySize[ram[i].PageBytes] += ram[i].Bytes
 		total += ram[i].Resident()
 	}

@@ -13,8 +13,6 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// started is as libvirt starts a plan: a thread for each virtual CPU, one of QEMU's own and one for I/O, a mapping for
-// each cell, and the open groups of its devices.
 func started(t fataler, p *plan.Plan, h *topology.Host) []Domain {
 	t.Helper()
 	var all []Domain
@@ -55,7 +53,6 @@ func started(t fataler, p *plan.Plan, h *topology.Host) []Domain {
 	return all
 }
 
-// memoryOf is planned, one mapping per cell, among QEMU's other mappings.
 func memoryOf(n *plan.Node) []facts.Mapping {
 	all := []facts.Mapping{
 		{Start: 0x1000, Bytes: 1 << 20, Policy: "default", File: "/usr/bin/qemu-system-x86_64",
@@ -293,7 +290,6 @@ func TestTheMemoryOfARealGuestIsFound(t *testing.T) {
 					t.Errorf("got %+v, %v", got, ok)
 				}
 			}
-			// The largest mappings are taken up to the whole, unless the size is larger than all.
 			if got, ok := guestMemory(all, &plan.Node{MemoryBytes: size - 4096}); !ok || len(got) != 1 {
 				t.Errorf("of another size: %d mappings, %v", len(got), ok)
 			}

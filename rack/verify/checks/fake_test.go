@@ -22,7 +22,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// recorded is output of a real node; see testdata/README.md.
+// recorded output is described in testdata/README.md.
 func recorded(t *testing.T, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", name))
@@ -41,7 +41,6 @@ func testLab(t *testing.T, nodes, nics int) *lab.Lab {
 	return l
 }
 
-// A fakeLab answers like the nodes of a real lab, or like broken ones.
 type fakeLab struct {
 	lab *lab.Lab
 
@@ -69,8 +68,7 @@ type fakeNode struct {
 	listens  chan struct{} // by the server
 }
 
-// newFakeLab's nodes are copies of the recorded one with their own names, numbers and addresses, and with one device
-// per NIC.
+// newFakeLab copies the recorded node, with one device per NIC.
 func newFakeLab(t *testing.T, l *lab.Lab) *fakeLab {
 	t.Helper()
 	f := &fakeLab{lab: l, nodes: map[string]*fakeNode{}, pairs: map[string]int{}}
@@ -199,7 +197,6 @@ func (f *fakeLab) Exec(ctx context.Context, node string, argv []string) (bench.O
 	return bench.Output{}, fmt.Errorf("%s: %s: no such program", node, argv[0])
 }
 
-// pingpong is a side of ibv_rc_pingpong. A client's arguments end with an address.
 func (f *fakeLab) pingpong(ctx context.Context, node string, n *fakeNode, argv []string) (bench.Output, error) {
 	defer f.enter(node)()
 	addr, err := netip.ParseAddr(argv[len(argv)-1])
@@ -208,7 +205,7 @@ func (f *fakeLab) pingpong(ctx context.Context, node string, n *fakeNode, argv [
 			return n.server(ctx)
 		}
 		close(n.listens)
-		<-ctx.Done() // a real one exits by itself
+		<-ctx.Done()
 		return bench.Output{}, context.Cause(ctx)
 	}
 	peer := f.owner(addr)
@@ -226,7 +223,6 @@ func (f *fakeLab) pingpong(ctx context.Context, node string, n *fakeNode, argv [
 		"7397.05 usec/iter\n")}, nil
 }
 
-// enter records whether two sides run on a node.
 func (f *fakeLab) enter(node string) (leave func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -244,7 +240,6 @@ func (f *fakeLab) enter(node string) (leave func()) {
 func (f *fakeLab) count(node string, packets uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	// a card's has no fixed name
 	for _, d := range f.nodes[node].facts.Counters {
 		if _, soft := d.HW[counterSent]; soft {
 			d.HW[counterSent] += packets

@@ -95,7 +95,6 @@ func sendFiles(ctx context.Context, server, client lab.Node, known []finding.Fin
 	return f
 }
 
-// fetchFiles prints checksums on the client like md5sum.
 func fetchFiles(ctx context.Context, server, client, addr string, names []string, r Reader) (bench.Output, error) {
 	ctx, stop := context.WithCancel(ctx)
 	done := make(chan struct{})

@@ -6,8 +6,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A GPU is emulated, as the lab asks for it and as its emulator sees it. Its JSON is the output of rackless gpu ls, see
-// docs/json.md.
+// A GPU is emulated, as the lab and its emulator see it. Its JSON is the output of rackless gpu ls, see docs/json.md.
 type GPU struct {
 	Node   string `json:"node"`
 	Number int    `json:"gpu"` // in the lab file's order, from 0
@@ -24,7 +23,7 @@ type GPU struct {
 	Fault     GPUFault           `json:"fault,omitempty"`
 }
 
-// GPUFault is a GPU's kind of failure.
+// GPUFault is a kind of failure.
 type GPUFault string
 
 // Faults of GPUs.

@@ -27,7 +27,7 @@ const (
 	bytesPort  = 18730 // of a node's first GPU
 	bytesSize  = 1 << 20
 	bytesLimit = 2 * time.Minute // for one GPU: Python alone takes seconds when emulated
-	// clientLeft is for a client's reason after its server has ended.
+	// clientLeft lets a client give its reason after its server.
 	clientLeft = 5 * time.Second
 )
 
@@ -124,7 +124,7 @@ func (c *bytesCheck) farDevice(ctx context.Context, netdev string) (string, erro
 	return strings.TrimSpace(string(out.Stdout)), err
 }
 
-// kernel returns the first message of the GPUs' driver within a time from now back.
+// kernel returns the first message of the GPUs' driver since then.
 func (c *bytesCheck) kernel(ctx context.Context, since time.Duration) string {
 	out, err := c.r.Exec(ctx, c.server.Name, []string{"sh", "-c",
 		"read -r u _ </proc/uptime; echo $u; dmesg | grep -F '[virtio_gpu]' | tail -n 8"})
@@ -146,7 +146,6 @@ func (c *bytesCheck) kernel(ctx context.Context, since time.Duration) string {
 
 var errNoPython = errors.New("no Python")
 
-// exchange returns why the bytes are not right, or "".
 func (c *bytesCheck) exchange(ctx context.Context, near, far, addr string) (said string, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -196,7 +195,7 @@ const noPython = 127
 
 var completionStatus = regexp.MustCompile(`status ([0-9]+)$`)
 
-// failure returns the last words, with a completion status's name.
+// failure names the status of a completion.
 func failure(o bench.Output) string {
 	last := lastLine(string(o.Stdout))
 	if text, ok := strings.CutPrefix(last, "FAILED: "); ok {

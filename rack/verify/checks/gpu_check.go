@@ -14,8 +14,7 @@ import (
 )
 
 type gpuCheck struct {
-	id, want string
-	// fails returns a GPU's fault, or "".
+	id, want    string
 	fails       func(s *gpuState) string
 	where       string // evidence in the node
 	consequence string
@@ -84,7 +83,6 @@ var gpuChecks = []gpuCheck{
 		fixGPUNode},
 }
 
-// gpus needs known findings about the nodes and their adapters.
 func gpus(ctx context.Context, l *lab.Lab, r Reader, known []finding.Finding, bytes bool) []finding.Finding {
 	from, ok := r.(GPUReader)
 	if !ok {
@@ -147,7 +145,6 @@ func judgeGPUs(l *lab.Lab, all []gpuState) (out []finding.Finding, failed map[st
 	return out, failed
 }
 
-// paths returns "2 PIX, 1 PHB".
 func paths(all []gpuState) string {
 	count := map[topology.PathClass]int{}
 	for _, s := range all {
@@ -174,7 +171,6 @@ func (s *gpuState) text() string {
 	return fault + ", " + driver
 }
 
-// clear returns the command that ends the fault, or "".
 func (s *gpuState) clear(l *lab.Lab) string {
 	switch {
 	case s.Fault == "":

@@ -21,7 +21,6 @@ import (
 //go:embed gpu.sh
 var gpuScript string
 
-// A nodeGPU is the kernel's view.
 type nodeGPU struct {
 	pci         topology.PCIAddr
 	ones        bool // configuration space reads all ones
@@ -37,7 +36,6 @@ type nodeNIC struct {
 	netdev, rdma string
 }
 
-// A gpuNode has a kernel's GPUs and the NICs beside them.
 type gpuNode struct {
 	gpus []nodeGPU
 	nics []nodeNIC
@@ -116,7 +114,6 @@ func addPlace(h *topology.Host, dir, numa string) error {
 	return nil
 }
 
-// A gpuState is seen by the emulation and by its node, nil if it has not found it.
 type gpuState struct {
 	GPU
 	seen *nodeGPU
@@ -125,12 +122,10 @@ type gpuState struct {
 
 func (s *gpuState) subject() string { return fmt.Sprintf("%s gpu%d", s.Node, s.Number) }
 
-// nic returns the NIC beside the GPU, or nil.
 func (s *gpuState) nic() *nodeNIC {
 	return lists.Ref(s.node.nics, func(n *nodeNIC) bool { return n.netdev == s.Beside })
 }
 
-// seenGPUs asks the nodes. unread has the reasons of silent ones.
 func seenGPUs(ctx context.Context, l *lab.Lab, r Reader, all []GPU) (states []gpuState, unread map[string]error) {
 	nodes, errs := make([]*gpuNode, len(l.Nodes)), make([]error, len(l.Nodes))
 	parallel(len(l.Nodes), func(i int) {

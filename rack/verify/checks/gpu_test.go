@@ -15,7 +15,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// seenByNode was recorded on a node of examples/gpu.yaml, Debian 13 (kernel 6.12).
+// seenByNode was recorded on Debian 13 (kernel 6.12).
 const seenByNode = `nic 0000:03:00.0 eth0 mlx5_0 -1 ` +
 	`/sys/devices/pci0000:00/0000:00:03.0/0000:01:00.0/0000:02:00.0/0000:03:00.0
 gpu 0000:04:00.0 f41a virtio_gpu renderD128 0x00000000d0000000 0x00000000dfffffff 0x000000000014220c -1 ` +
@@ -23,7 +23,6 @@ gpu 0000:04:00.0 f41a virtio_gpu renderD128 0x00000000d0000000 0x00000000dffffff
 end
 `
 
-// A gpuLab has two full nodes with a GPU each.
 type gpuLab struct {
 	*fakeLab
 	gpus []GPU
@@ -121,7 +120,7 @@ func TestGPUsOfAHealthyLab(t *testing.T) {
 	}
 }
 
-// vm01's GPU fails one check, and no later one is made of it.
+// No later check is made of the GPU.
 func TestFaultsOfGPUs(t *testing.T) {
 	replaced := func(old, text string) func(g *gpuLab) {
 		return func(g *gpuLab) { g.seen["vm01"] = strings.Replace(seenByNode, old, text, 1) }
@@ -201,7 +200,6 @@ func TestTheDaemonOfGPUsDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// Either node says why RDMA does not reach the memory.
 func TestBytesDoNotReachAGPU(t *testing.T) {
 	output := func(code int, out, err string) func() (bench.Output, error) {
 		return func() (bench.Output, error) { return prints(code, out, err) }

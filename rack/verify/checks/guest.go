@@ -56,7 +56,7 @@ func (c *guestCheck) unread(f finding.Finding) {
 	c.unknown(f, "the node does not say", inNode("cat %s", f.Evidence))
 }
 
-// cpus requires 0 to n-1, as QEMU makes them.
+// cpus requires the CPUs 0 to n-1, as QEMU makes them.
 func (c *guestCheck) cpus() {
 	want := topology.CPURange(0, len(c.n.VCPUs)-1)
 	f := finding.Finding{ID: IDGuestCPUs, Want: words.Count(len(c.n.VCPUs), "CPU") + ": " + list(want),
@@ -73,7 +73,6 @@ func (c *guestCheck) cpus() {
 // siblings relies on consecutive virtual CPUs of a core.
 func (c *guestCheck) siblings() {
 	threads := 1
-	// Without SMT each virtual CPU is a core.
 	if c.n.SMT {
 		threads = min(max(c.n.Threads, 1), topology.MaxCPUs)
 	}
@@ -162,7 +161,7 @@ func (c *guestCheck) numa() {
 	c.judge(len(wrong) == 0, f)
 }
 
-// cellCPUs returns nothing if a plan from a file has invalid numbers.
+// cellCPUs returns nothing for invalid numbers of a plan from a file.
 func cellCPUs(cell *plan.Cell) topology.CPUSet {
 	if cell.VCPUs <= 0 || cell.VCPUs > topology.MaxCPUs || cell.FirstVCPU < 0 ||
 		cell.FirstVCPU > topology.MaxCPUs-cell.VCPUs {
@@ -183,7 +182,6 @@ func (k deviceKind) String() string {
 	return fmt.Sprintf("%s of vendor %s", cmp.Or(name, fmt.Sprintf("function of class 0x%02x", k.base)), k.vendor)
 }
 
-// cardKind fails if the host does not report the card.
 func (c *guestCheck) cardKind(card *plan.NodeDevice) (kind deviceKind, d *topology.PCIDevice, ok bool) {
 	a, err := topology.ParsePCIAddr(card.ID)
 	d = c.host.tree.Device(a)
@@ -193,7 +191,7 @@ func (c *guestCheck) cardKind(card *plan.NodeDevice) (kind deviceKind, d *topolo
 	return deviceKind{d.Class.Base(), *d.Vendor}, d, true
 }
 
-// functions are by address. The machine's own display and paravirtual NIC have another vendor.
+// functions ignore the machine's own display and paravirtual NIC, of another vendor.
 func (c *guestCheck) functions(kind deviceKind) []*topology.PCIDevice {
 	var all []*topology.PCIDevice
 	for i := range c.f.PCI {
@@ -371,7 +369,6 @@ func best(l *topology.Link) *topology.Link {
 	return &topology.Link{SpeedGTs: gts, Width: lanes}
 }
 
-// worseLink sorts by lanes, then by speed, the best first.
 func worseLink(a, b *topology.Link) int {
 	return cmp.Or(cmp.Compare(laneCount(b), laneCount(a)), cmp.Compare(laneSpeed(b), laneSpeed(a)))
 }

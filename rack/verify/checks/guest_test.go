@@ -54,7 +54,7 @@ func seen(t fataler, p *plan.Plan, h *topology.Host) map[string]*facts.Node {
 		cpus := topology.CPURange(0, len(n.VCPUs)-1)
 		f := &facts.Node{Cards: map[string]*int{}}
 		f.CPUs.Online = cpus
-		f.PCI = []topology.PCIDevice{ // the machine's own display and management NIC
+		f.PCI = []topology.PCIDevice{
 			{Address: address("0000:00:01.0"), Class: new(topology.ID24(0x030000)), Vendor: new(topology.ID16(0x1234))},
 			{Address: address("0000:00:02.0"), Class: new(topology.ID24(0x020000)),
 				Vendor: new(topology.VendorRedHat)},
@@ -104,7 +104,7 @@ func seen(t fataler, p *plan.Plan, h *topology.Host) map[string]*facts.Node {
 	return all
 }
 
-// twoCells has two lab nodes that see two NUMA nodes each, with a GPU on one and a NIC on the other.
+// twoCells has two lab nodes that see two NUMA nodes, with a GPU on one and a NIC on the other.
 func twoCells(t *testing.T) *planCase {
 	t.Helper()
 	h := exampleHost(t, "epyc-7551p.ttar")
@@ -257,7 +257,6 @@ func TestEveryCheckOfGuestsIsMade(t *testing.T) {
 	}
 }
 
-// A card's driver makes the device and its name; see node.go.
 func TestTheRDMADeviceOfANICIsFound(t *testing.T) {
 	n := testLab(t, 2, 1).Nodes[0]
 	const (
@@ -293,8 +292,7 @@ func TestTheRDMADeviceOfANICIsFound(t *testing.T) {
 	}
 }
 
-// A node makes a soft RoCE device for a ConnectX without one from its driver: verify reports the reason, and up fails
-// after waiting for the driver.
+// verify reports the reason, and up fails after waiting for the driver.
 func TestSoftRoCEInPlaceOfAnAdaptersRDMA(t *testing.T) {
 	const eth0 = "net/eth0/mtu 4200\nnet/eth0/class 0x020000\n"
 	const rxe0, mlx5 = "rdma/rxe0/parent eth0\n", "rdma/mlx5_0/parent eth0\nrdma/mlx5_0/1/state 4: ACTIVE\n"
@@ -356,7 +354,6 @@ func TestSoftRoCEInPlaceOfAnAdaptersRDMA(t *testing.T) {
 	}
 }
 
-// Cards count per port; soft RoCE has its own counters.
 func TestTrafficCountsByTheCountersOfThePort(t *testing.T) {
 	l := testLab(t, 2, 1)
 	f := newFakeLab(t, l)

@@ -29,7 +29,6 @@ func Host(p *plan.Plan, h *topology.Host, run *facts.Running, own ...int) []find
 		check()
 	}
 	coded(c.out)
-	// Equal checks are together; subjects stay in plan order.
 	slices.SortStableFunc(c.out, func(a, b finding.Finding) int { return cmp.Compare(a.Code, b.Code) })
 	return c.out
 }
@@ -68,7 +67,7 @@ type hostCheck struct {
 func newHostCheck(p *plan.Plan, h *topology.Host, run *facts.Running, own []int) *hostCheck {
 	h = cmp.Or(h, &topology.Host{})
 	c := &hostCheck{p: p, h: h, run: run, own: own, tree: topology.NewTree(h),
-		sheet: sheet{subject: hostSubject}} // a plan's names may be empty
+		sheet: sheet{subject: hostSubject}}
 	c.lab = p.NodeCPUs()
 	// A core belongs to the lab once one of its threads runs a virtual CPU, because siblings share its caches and
 	// units.
@@ -224,7 +223,6 @@ func (c *hostCheck) governor() {
 	f := finding.Finding{ID: IDGovernor, Want: "performance", Evidence: evidence,
 		Fix: "cpupower frequency-set -g performance"}
 	if known.IsEmpty() {
-		// inspect lists files that it could not read.
 		if slices.ContainsFunc(c.h.Unread, func(u topology.Unread) bool {
 			return strings.Contains(u.Path, "scaling_governor")
 		}) || len(c.h.Cores) == 0 {
@@ -247,7 +245,6 @@ func (c *hostCheck) governor() {
 	c.judge(len(other) == 0, f)
 }
 
-// iommu is for plans with passed-through devices.
 func (c *hostCheck) iommu() {
 	if !slices.ContainsFunc(c.p.Nodes, func(n plan.Node) bool { return len(n.Devices) > 0 }) {
 		return

@@ -13,18 +13,15 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// guestGroup is libvirt's for virtual machines.
 const guestGroup = "machine.slice"
 
-// A grouping is of CPUs that control groups reserve for the lab.
 type grouping struct {
 	kept topology.CPUSet // only for guests' groups
 	how  string          // explanation
 }
 
-// group finds the CPUs among cpus that control groups reserve: the CPUs of a partition, which the kernel reserves, and
-// CPUs that no populated top-level group except the guests' may use. Threads in the root group are seen by the check
-// foreign-threads.
+// group finds the CPUs that control groups reserve: of a partition, and CPUs that no populated top-level group except
+// the guests' may use. The check foreign-threads sees threads in the root group.
 func group(all []facts.Cgroup, cpus topology.CPUSet) grouping {
 	var g grouping
 	var how []string
@@ -132,7 +129,6 @@ func (c *hostCheck) isolation() {
 func (c *hostCheck) noHzFull() {
 	const file = fileCPU + "nohz_full"
 	i := slices.IndexFunc(c.p.KernelArgs, func(arg string) bool { return strings.HasPrefix(arg, "nohz_full=") })
-	// Such a plan leaves the tick on.
 	if i < 0 {
 		return
 	}
@@ -225,8 +221,8 @@ func (c *hostCheck) threads() {
 	c.judge(len(foreign) == 0, f)
 }
 
-// threadsOfMachines begin names of kernel threads, before the process of a virtual machine. Linux 6.4 made those of
-// vhost threads of QEMU, and Linux 6.13 those of KVM.
+// threadsOfMachines begin names of kernel threads that work for a virtual machine; its process follows. Linux 6.4 made
+// those of vhost threads of QEMU, and Linux 6.13 those of KVM.
 var threadsOfMachines = []string{"vhost-", "kvm-nx-lpage-recovery-", "kvm-pit/"}
 
 // servesOwn is true for kernel threads that work for the lab's virtual machines. Libvirt pins them with the emulator.
@@ -244,7 +240,7 @@ func (c *hostCheck) interrupts() {
 		Evidence: "/proc/interrupts, /proc/irq/*/effective_affinity_list"}
 	var foreign []string
 	n := 0
-	// inspect reads interrupts of isolated CPUs. Without any, an empty list says nothing.
+	// An empty list says nothing without isolated CPUs.
 	isolated, known := c.isolatedByKernel()
 	switch {
 	case c.run == nil && !(known && c.lab.IsSubsetOf(isolated)), c.run != nil && c.run.Interrupts == nil:

@@ -123,7 +123,7 @@ func (c *hostCheck) present(n *plan.Node, id string, d *topology.PCIDevice) {
 	c.judge(ok, f)
 }
 
-// group is checked once per lab node for all its functions in the group.
+// group is checked once per lab node.
 func (c *hostCheck) group(subject string, d *topology.PCIDevice, ours map[topology.PCIAddr]bool, seen map[int]bool) {
 	want := "every other function of the group on vfio-pci, pci-stub or no driver"
 	// That is a fault if the IOMMU is known to be on or off. Otherwise the group may be unread.
@@ -246,7 +246,6 @@ func (c *hostCheck) port(a topology.PCIAddr) {
 		f := finding.Finding{ID: IDPF, Subject: a.String() + " " + p.Name, Have: "operstate " + cmp.Or(p.State,
 			"not known"), Want: want, Evidence: "/sys/class/net/" + p.Name + "/operstate, carrier, speed",
 			Fix: "ip link set " + p.Name + " up; without a carrier see ethtool " + p.Name + " and the cable"}
-		// Without a carrier, the port's state counts.
 		up := p.State == "up"
 		if p.Carrier != nil {
 			f.Have += map[bool]string{true: ", carrier", false: ", no carrier"}[*p.Carrier]

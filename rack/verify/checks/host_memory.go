@@ -13,7 +13,7 @@ import (
 
 const running = "running"
 
-// pool returns nil with a description of the host's pages, or "" if they are unknown.
+// pool returns nil with the reason, which is "" if the host's pages are unknown.
 func (c *hostCheck) pool(node int, size uint64) (pool *topology.HugepagePool, why string) {
 	n := c.h.NUMANode(node)
 	switch {
@@ -42,7 +42,7 @@ func (c *hostCheck) hugepages() {
 		dir := fmt.Sprintf("/sys/devices/system/node/node%d/hugepages/hugepages-%dkB/", want.NUMANode,
 			want.PageBytes>>10)
 		unit := " of " + words.Exact(want.PageBytes)
-		// Held pages are tenants', in addition to the lab's.
+		// Held pages are the tenants', in addition to the lab's.
 		need := max(want.Count+want.Held, 0)
 		have, why := c.pool(want.NUMANode, want.PageBytes)
 		if have == nil {

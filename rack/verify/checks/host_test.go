@@ -113,7 +113,7 @@ func TestEachFaultOfAHostIsFound(t *testing.T) {
 		name   string
 		host   func(*testing.T) *planCase
 		change func(c *planCase)
-		want   []string // parts of "status id | subject | have"
+		want   []string
 	}{
 		{"a CPU is offline", epyc, func(c *planCase) {
 			c.h.CPUs.Online = c.h.CPUs.Online.Difference(topology.CPUs(40, 41))
@@ -309,7 +309,6 @@ func TestEachFaultOfAHostIsFound(t *testing.T) {
 	}
 }
 
-// matches compares beginnings of lines; several may share one.
 func matches(t *testing.T, got, want []string) {
 	t.Helper()
 	used := map[string]bool{}
@@ -339,7 +338,6 @@ func (c *planCase) nic(t *testing.T) *topology.PCIDevice {
 	return deviceOf(t, c.p, c.h, c.p.Nodes[0].Cards[i].ID)
 }
 
-// Either kind suffices, and the finding names it.
 func TestIsolationByControlGroups(t *testing.T) {
 	unprepared := func(t *testing.T) (*planCase, topology.CPUSet, topology.CPUSet) {
 		c := epyc(t)

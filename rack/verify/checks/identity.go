@@ -11,7 +11,6 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 )
 
-// noMAC is of devices such as tunnels.
 const noMAC = "00:00:00:00:00:00"
 
 // identity checks values that must differ: nodes are copies of one template until they are configured. Devices of one
@@ -84,7 +83,6 @@ type ClaimReader interface {
 	Claims(ctx context.Context) ([]string, error)
 }
 
-// claims may be unreadable; other checks say why.
 func claims(ctx context.Context, r Reader) []string {
 	if from, ok := r.(ClaimReader); ok {
 		all, _ := from.Claims(ctx)

@@ -36,7 +36,6 @@ func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func
 	out := adapters(ctx, l, r, wanted(ids...))
 	known, lost := slices.Clone(out), lostAdapters(out)
 	if wanted(IDLink, IDMTU, IDAddress, IDPort, IDIBMTU, IDGID, IDIdentity, IDTraffic) {
-		// In the order of the lab, not of the answers.
 		perNode := make([][]finding.Finding, len(l.Nodes))
 		progress("read the nodes")
 		// The active IB MTU costs a process on the node.
@@ -95,7 +94,6 @@ func addrsOf(n lab.Node) []netip.Addr {
 	return lists.Map(n.NICs, func(nic lab.NIC) netip.Addr { return nic.Addr.Addr() })
 }
 
-// parallel calls f for 0..n-1, a few at once.
 func parallel(n int, f func(i int)) {
 	var wg sync.WaitGroup
 	tokens := make(chan struct{}, atOnce)
@@ -131,7 +129,7 @@ func notRead(node string, why finding.Finding) finding.Finding {
 	return f
 }
 
-// adapters also checks host cards. If read is set, it reads the adapters' state in the nodes' kernels.
+// adapters reads the nodes' kernels too if read is set.
 func adapters(ctx context.Context, l *lab.Lab, r Reader, read bool) []finding.Finding {
 	var all []Adapter
 	if from, ok := r.(AdapterReader); ok {

@@ -398,7 +398,6 @@ func TestOnlyMakesTheChecksThatAreNamed(t *testing.T) {
 				t.Errorf("ran %q, want %q", runs, tt.runs)
 			}
 
-			// Nothing to check is not "ok".
 			f = newFakeLab(t, testLab(t, 2, 1))
 			f.nodes["vm01"].facts.NICs = nil
 			bad := faults(checkLab(t, f, tt.only...))

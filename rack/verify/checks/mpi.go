@@ -13,7 +13,6 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 )
 
-// mpiScript prints versions of UCX and libfabric, and the device's largest queue.
 const mpiScript = `ucx_info -v | head -n 1; command -v fi_info; ibv_devinfo -v | grep -m 1 max_cqe:`
 
 var (

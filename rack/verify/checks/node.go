@@ -18,7 +18,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// nodeFindings returns nil facts for a silent node.
 func nodeFindings(ctx context.Context, l *lab.Lab, n lab.Node, r Reader, withIBMTU bool) (*facts.Node,
 	[]finding.Finding) {
 	f, err := settledFacts(ctx, n, r)
@@ -52,11 +51,10 @@ const (
 	settlePause = 200 * time.Millisecond
 )
 
-// settledFacts repeats reading while a link's operstate lags behind its carrier, as right after a start.
+// settledFacts reads again while a link's operstate lags behind its carrier.
 func settledFacts(ctx context.Context, n lab.Node, r Reader) (*facts.Node, error) {
 	for deadline := time.Now().Add(settleLimit); ; {
 		f, err := r.Facts(ctx, n.Name)
-		// The kernel has not processed the carrier yet.
 		lagging := err == nil && slices.ContainsFunc(n.NICs, func(nic lab.NIC) bool {
 			d := f.Netdev(nic.Name)
 			return d != nil && d.Carrier != nil && *d.Carrier && d.State != "up"
@@ -70,13 +68,12 @@ func settledFacts(ctx context.Context, n lab.Node, r Reader) (*facts.Node, error
 type rdmaDevice struct {
 	name string
 	port *topology.RDMAPort // the first; nil without a device
-	card bool               // with a driver, not soft RoCE
-	soft string             // of an emulated ConnectX, in place of its driver's
-	why  string             // why a ConnectX has no RDMA device, from its node
-	load string             // loads the driver there
+	card bool
+	soft string // of an emulated ConnectX, in place of its driver's
+	why  string // why a ConnectX has no RDMA device, from its node
+	load string // loads the driver there
 }
 
-// software is true if software makes the device, which takes time on a busy machine.
 func (d *rdmaDevice) software(n lab.Node) bool { return !d.card || n.ConnectX() }
 
 // rdmaDeviceOf finds a device by its network device or its GIDs, except for a soft one of an emulated ConnectX. A
@@ -109,11 +106,10 @@ func rdmaDeviceOf(f *facts.Node, n lab.Node, index int) rdmaDevice {
 	return dev
 }
 
-// driverScript prints why a ConnectX's driver made no RDMA device.
 const driverScript = `[ -d /sys/module/mlx5_ib ] || echo "module mlx5_ib is not loaded"
 dmesg | grep -F mlx5_ib | tail -n 1`
 
-// asked sets the reason from the node. A small node's drivers are compressed, without an index for modprobe.
+// asked sets the node's reason. A small node's drivers are compressed, without an index for modprobe.
 func (d *rdmaDevice) asked(ctx context.Context, n lab.Node, r bench.Executor) {
 	if d.port != nil || !n.ConnectX() {
 		return
@@ -265,7 +261,6 @@ func ibMTUFinding(ctx context.Context, l *lab.Lab, node string, nic lab.NIC, d r
 		inNode("ip link set %s mtu %d", nic.Name, l.Fabric.MTU))
 }
 
-// activeMTU extracts "4096" from "active_mtu: 4096 (5)".
 func activeMTU(devinfo string) (string, bool) {
 	for line := range strings.Lines(devinfo) {
 		if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && k == "active_mtu" {
@@ -298,7 +293,6 @@ func gidFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
 	}
 	f.Status, f.Have, f.Fix = finding.Failed, "none", inNode("ip addr add %s dev %s", nic.Addr, nic.Name)
 	if kind, ok := otherType(d.port, addr); ok {
-		// A new RDMA device reads the existing address again.
 		f.Have, f.Fix = "only "+kind, inNode("rdma link delete %s, then rdma link add %s type rxe netdev %s", d.name,
 			d.name, nic.Name)
 		if d.card {

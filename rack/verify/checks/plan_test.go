@@ -20,7 +20,6 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// fataler is a test or a property.
 type fataler interface {
 	Helper()
 	Fatal(...any)
@@ -28,7 +27,6 @@ type fataler interface {
 
 var hostJSON sync.Map
 
-// exampleHost is of examples/hosts, and may be modified.
 func exampleHost(t fataler, name string) *topology.Host {
 	t.Helper()
 	data, ok := hostJSON.Load(name)
@@ -67,7 +65,6 @@ func planned(t fataler, h *topology.Host, file string, text []byte) (p *plan.Pla
 		Stopped: r.Stopped}), true
 }
 
-// prepare is like the scripts of package render and a reboot.
 func prepare(t fataler, p *plan.Plan, h *topology.Host) {
 	t.Helper()
 	line := ""
@@ -128,7 +125,6 @@ func given(p *plan.Plan, h *topology.Host) topology.CPUSet {
 	return all
 }
 
-// makeVFs puts each in its own group, with a link.
 func makeVFs(t fataler, h *topology.Host, want plan.PFCount) {
 	t.Helper()
 	a, err := topology.ParsePCIAddr(want.PF)
@@ -182,7 +178,6 @@ func deviceOf(t fataler, p *plan.Plan, h *topology.Host, id string) *topology.PC
 	return d
 }
 
-// quiet leaves the CPUs of lab nodes alone.
 func quiet(p *plan.Plan, h *topology.Host) *facts.Running {
 	keep := h.CPUs.Online.Difference(given(p, h))
 	busy := topology.CPUs(given(p, h).Min())
@@ -214,7 +209,6 @@ func quiet(p *plan.Plan, h *topology.Host) *facts.Running {
 	return run
 }
 
-// A planCase has its host prepared and at rest.
 type planCase struct {
 	p   *plan.Plan
 	h   *topology.Host

@@ -21,7 +21,6 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// need fails in continuous integration, which has all programs.
 func need(t *testing.T, program, debian string) string {
 	t.Helper()
 	path, err := exec.LookPath(program)
@@ -35,14 +34,12 @@ func need(t *testing.T, program, debian string) string {
 	return ""
 }
 
-// A realQEMU has not run an instruction.
 type realQEMU struct {
 	pid       int
 	vcpus     []int
 	iothreads []int
 }
 
-// startQEMU has two virtual CPUs, and preallocated memory on NUMA node 0.
 func startQEMU(t *testing.T, memory string) realQEMU {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "qmp")

@@ -17,7 +17,7 @@ import (
 // ipv4Headers are 20 bytes of IPv4 and 8 of ICMP.
 const ipv4Headers = 28
 
-// reachTimeout is in milliseconds. On a busy emulated lab answers take long, but three lost ones are no accident.
+// reachTimeout is in milliseconds. Answers may take long, but three lost ones are no accident.
 const reachTimeout = 1000
 
 // PingPayload fills the lab's MTU, in bytes.
@@ -74,7 +74,6 @@ func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) finding.Find
 	f := finding.Finding{ID: IDReach, Subject: me.Name,
 		Title: fmt.Sprintf("peers answer at MTU %d unfragmented", l.Fabric.MTU), Status: finding.OK,
 		Want: fmt.Sprintf("%d of %d", len(peers), len(peers))}
-	// A lab of one node, or a node without a NIC, is no fault.
 	if len(peers) == 0 {
 		f.Have = "no peers"
 		return f
@@ -89,7 +88,6 @@ func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) finding.Find
 		f.Status, f.Have, f.Fix = finding.Unknown, err.Error(), "rackless ls shows whether the node runs"
 		return f
 	}
-	// One line per address, in the order of the answers.
 	said := make(map[string]bool) // whether the address is alive
 	for line := range strings.Lines(string(res.Stdout)) {
 		if addr, what, ok := strings.Cut(strings.TrimSpace(line), " is "); ok {
@@ -129,7 +127,7 @@ func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) finding.Find
 	return f
 }
 
-// tooLong returns NICs that refused to send, from "10.0.0.1: error while sending ping: Message too long".
+// tooLong reads "10.0.0.1: error while sending ping: Message too long".
 func tooLong(n lab.Node, stderr string) []string {
 	var nics []string
 	for _, nic := range n.NICs {

@@ -106,7 +106,6 @@ func TestTheNICWhoseMTUIsTooSmallIsNamed(t *testing.T) {
 	}
 }
 
-// Silent NICs count; NICs on networks that the node lacks do not.
 func TestPeersAreTheAddressesOnTheNodesOwnNetworks(t *testing.T) {
 	l, err := lab.Parse("test.yaml",
 		[]byte("name: pair\nnodes:\n  one: {nics: 1}\n  none: {nics: 0}\n  two: {count: 2, nics: 2}\n"))

@@ -12,7 +12,6 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 )
 
-// steps has no finding for a step without a check.
 func steps(ctx context.Context, n lab.Node, r Reader) (out []finding.Finding) {
 	for i, s := range n.Setup {
 		if s.Check == "" {

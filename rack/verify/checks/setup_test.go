@@ -11,7 +11,6 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 )
 
-// setUpLab has Slurm on two of three nodes.
 func setUpLab(t *testing.T) *fakeLab {
 	t.Helper()
 	l, err := lab.Parse("test.yaml", []byte(`

@@ -16,7 +16,7 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 )
 
-// rxe's, in hw_counters, and the cards' per port.
+// rxe's are in hw_counters, cards' at the port.
 const (
 	counterSent      = "sent_pkts"
 	counterReceived  = "rcvd_pkts"
@@ -106,7 +106,6 @@ func (t *trafficCheck) finding(ctx context.Context, client, server *facts.Node,
 		return f
 	}
 	sides := []rdmaDevice{firstDevice(client, t.client), firstDevice(server, t.server)}
-	// A known fault is the reason, with its own fix.
 	for i, n := range []lab.Node{t.client, t.server} {
 		if why, bad := obstacle(known, n, sides[i].name); bad {
 			f.Evidence = why.Evidence
@@ -243,7 +242,6 @@ func (t *trafficCheck) counters(ctx context.Context) ([]packetCount, error) {
 			return nil, fmt.Errorf("%s has no %s", n.Name, d.name)
 		}
 		counters := f.Counters[d.name]
-		// Soft RoCE's are in hw_counters, cards' at the port.
 		sent, ok1 := counters.HW[counterSent]
 		received, ok2 := counters.HW[counterReceived]
 		if !ok1 || !ok2 {

@@ -17,7 +17,6 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 )
 
-// Pairs would share a TCP port and counters.
 func TestNoNodeIsInTwoPairsOfATurnAndEveryPairHasOne(t *testing.T) {
 	for n := range 66 {
 		var all []int
@@ -52,7 +51,6 @@ func TestNoNodeIsInTwoPairsOfATurnAndEveryPairHasOne(t *testing.T) {
 	}
 }
 
-// All pairs of a turn run at once, as in a lab.
 func TestTheRingSendsFromEveryNodeToTheNextAndNeverTwoAtOnceOnANode(t *testing.T) {
 	for _, n := range []int{2, 3, 4, 5, 8, 9} {
 		t.Run(fmt.Sprintf("%d nodes", n), func(t *testing.T) {
@@ -243,7 +241,6 @@ func TestTraffic(t *testing.T) {
 	}
 }
 
-// An unreachable node is in two pairs. The others are tried.
 func TestPairsWithoutAChanceAreNotTried(t *testing.T) {
 	f := newFakeLab(t, testLab(t, 5, 1))
 	f.nodes["vm02"].facts.Netdev("eth0").MTU = new(1500)
