@@ -185,7 +185,7 @@ type Listed struct {
 	Damaged error
 }
 
-// List returns the templates, by key. A missing cache is empty.
+// List returns the templates by key.
 func (c Cache) List() ([]Listed, error) {
 	keys, err := Keys(c.Dir)
 	if err != nil {

@@ -131,7 +131,6 @@ func (d *PCIDevice) settings() []uint32 {
 	return all
 }
 
-// capability returns 0 if there is no such capability.
 func (d *PCIDevice) capability(id uint32) uint32 {
 	at := d.Config[pciCapabilities/4] & 0xfc
 	for range len(d.Config) { // also ends a circular list
@@ -174,8 +173,7 @@ func findPCI(nodes []pciNode, id string) *PCIDevice {
 	return nil
 }
 
-// A qtest is a connection in QEMU's qtest protocol: one command per line, answered by OK and, for reads, a value. The
-// first error is kept.
+// A qtest is a connection: one command per line, answered by OK and, for reads, a value. The first error is kept.
 type qtest struct {
 	nc    net.Conn
 	r     *bufio.Reader

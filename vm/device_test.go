@@ -14,7 +14,6 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// A fakeDevice is QEMU's side of a PCI device, with its MSI-X table at 0x20002000.
 type fakeDevice struct {
 	config [64]uint32
 	table  map[uint64]uint32
@@ -139,7 +138,6 @@ func testPCIDevice(t *testing.T, arch string, ecam uint64) {
 	if diff := cmp.Diff(old.table, clone.table); diff != "" {
 		t.Errorf("table (-want +got):\n%s", diff)
 	}
-	// The table is written while all vectors are masked.
 	const order = "10=2000000c 04=406 9c=c0024011 120002010=fee00000 12000201c=0 9c=80024011"
 	var said []string
 	for _, w := range clone.log {

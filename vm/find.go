@@ -26,7 +26,7 @@ const minVersion = 8
 type Emulator struct {
 	Path    string
 	Version string   // "10.0.2"
-	Lead    []string // the loader's, for a QEMU that is not installed
+	Lead    []string // of an uninstalled QEMU's loader
 }
 
 // Program names the emulator for Go's name of an architecture.
@@ -101,7 +101,7 @@ func checkVersion(version string) error {
 	return nil
 }
 
-// A Probe is a trial boot under KVM, with the inputs of its result.
+// A Probe is a trial boot under KVM.
 type Probe struct {
 	BootID string `json:"boot_id"` // of this machine
 	QEMU   string `json:"qemu"`    // version
@@ -110,7 +110,7 @@ type Probe struct {
 	Usable bool   `json:"usable"`
 	Reason string `json:"reason,omitempty"`
 
-	Machine func(dir string) Machine `json:"-"` // with an agent in its guest
+	Machine func(dir string) Machine `json:"-"`
 	Limit   time.Duration            `json:"-"` // until the agent answers
 }
 

@@ -33,7 +33,6 @@ func TestEndsOfLogs(t *testing.T) {
 	}
 }
 
-// A long log keeps its end, and what QEMU appends later.
 func TestTrim(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ before, want string }{

@@ -73,7 +73,7 @@ func isExiting(s procfs.ProcStat) bool {
 // ended, the files stay open.
 func isOver(s procfs.ProcStat) bool { return isZombie(s) && s.NumThreads <= 1 }
 
-// Alive reports whether this very process runs; not a zombie.
+// Alive reports whether this very process runs. A zombie does not.
 func (p Process) Alive() bool {
 	if p.PID <= 0 {
 		return false
@@ -121,7 +121,7 @@ func (p Process) Kill(ctx context.Context) error {
 	return p.Wait(ctx)
 }
 
-// Wait returns when it is gone.
+// Wait returns when the process is gone.
 func (p Process) Wait(ctx context.Context) error {
 	for delay := time.Millisecond; p.Alive(); delay = min(2*delay, 50*time.Millisecond) {
 		if err := wait.For(ctx, delay); err != nil {
@@ -160,7 +160,6 @@ func ProcessesUsing(program, text string) ([]Process, error) {
 	return out, nil
 }
 
-// startLimit is for arguments of a starting program.
 const startLimit = time.Second
 
 // commandLine returns the arguments of the process with a directory in /proc, or nil for a kernel thread.
@@ -174,8 +173,7 @@ func commandLine(dir string) []byte {
 		if err != nil || len(b) > 0 || !starting || time.Since(began) > startLimit {
 			return b
 		}
-		// The start may have ended between the two reads. Without a pause: hundreds of kernel threads have no
-		// arguments.
+		// The start may have ended between the two reads.
 		if starting = isStarting(dir); starting {
 			time.Sleep(time.Millisecond)
 		}

@@ -19,7 +19,6 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// TestMain lets the test binary wait until its input ends.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "stand-in" {
 		fmt.Println("ready")
@@ -46,7 +45,6 @@ type standIn struct {
 	gone bool
 }
 
-// start runs the test binary, under the name unless that is empty, with name as its first argument.
 func start(t *testing.T, name string, args ...string) *standIn {
 	t.Helper()
 	self, err := os.Executable()

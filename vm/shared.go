@@ -29,7 +29,7 @@ type VFIOUser struct {
 
 // Device is for QEMU's -device.
 func (d VFIOUser) Device() string {
-	// QEMU drops the device after this time.
+	// QEMU drops the device if it waits for less time than a busy process may take.
 	const timeout = uint32(vfiouser.ReplyTimeout / time.Millisecond)
 	type address struct {
 		Type string `json:"type"`
@@ -111,7 +111,7 @@ func copyData(to, from *os.File, size int64) error {
 	})
 }
 
-// MakeOverlay makes a disk over below, of its size if size is 0.
+// MakeOverlay makes an overlay of the image below. Size 0 means that image's size.
 func MakeOverlay(ctx context.Context, path, below string, size int64) error {
 	args := []string{"create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", below, path}
 	if size > 0 {

@@ -17,7 +17,7 @@ import (
 	"github.com/rackless/rackless/internal/trace"
 )
 
-// SocketQMP and the others serve one client at a time.
+// SocketQMP and the others: QEMU serves one client of each at a time.
 const (
 	SocketQMP     = "qmp.sock"
 	SocketAgent   = "ga.sock" // guest agent's port
@@ -26,28 +26,27 @@ const (
 
 // FileConsole and FileLog are in the directory of a machine.
 const (
-	FileConsole = "console.log" // of the serial port, all boots
-	FileLog     = "qemu.log"    // of QEMU, last boot
+	FileConsole = "console.log"
+	FileLog     = "qemu.log" // of QEMU, last boot
 )
 
-// FileDaemonLog is above the machines' directories.
+// FileDaemonLog is in the directory above the machines'.
 const FileDaemonLog = "daemon.log"
 
 // maxSocketPath is sun_path of unix(7) without its final zero.
 const maxSocketPath = 107
 
-// firstDescriptor is a child's first socket, after 0 to 2.
 const firstDescriptor = 3
 
 // Sockets are a machine's listening sockets, in the order in which QEMU receives them.
 type Sockets []string
 
-// Chardev is for QEMU's -chardev of one socket.
+// Chardev returns the value of QEMU's -chardev for a socket.
 func (s Sockets) Chardev(id, socket string) string {
 	return fmt.Sprintf("socket,id=%s,fd=%d,server=on,wait=off", id, firstDescriptor+slices.Index(s, socket))
 }
 
-// SharedMemory is the path of the i-th file, for MemoryFile.
+// SharedMemory returns the path of a machine's i-th file of shared memory, for MemoryFile.
 func (s Sockets) SharedMemory(i int) string {
 	return fmt.Sprintf("/proc/self/fd/%d", firstDescriptor+len(s)+i)
 }
@@ -70,11 +69,12 @@ type Machine struct {
 	Dir     string   // for its sockets and log
 	Sockets Sockets
 	Args    []string
-	// Bound machines end with this process.
+	// Bound machines end with this process, however it ends.
 	Bound bool
-	// SharedMemory is mapped by processes that emulate devices. Args name it by Sockets.SharedMemory; Start closes it.
+	// SharedMemory is the guest's memory if other processes, which map it, emulate devices. Args name it by
+	// Sockets.SharedMemory; Start closes it.
 	SharedMemory []*os.File
-	// Restore, if set, restores anything that a template's state lacks, after its loading and before the CPUs run.
+	// Restore, if set, restores anything that a template's state lacks. It is called before the CPUs run.
 	Restore func(ctx context.Context) error
 }
 
@@ -83,13 +83,13 @@ type Child struct {
 	Process Process
 
 	machine Machine
-	stateFD int              // of the template's state, or 0
+	stateFD int
 	state   *os.ProcessState // valid once exited is closed
 	exited  chan struct{}    // closed when waited for
 }
 
-// Start runs QEMU, from a template only when [Child.Resume] is called. The sockets listen before it runs, so
-// connections wait in their queue.
+// Start runs QEMU. Its sockets listen before, so connections wait in their queue. With from, it continues from the
+// template at [Child.Resume].
 func (m Machine) Start(from *Template) (*Child, error) {
 	c := &Child{machine: m, exited: make(chan struct{})}
 	var files []*os.File
@@ -98,7 +98,6 @@ func (m Machine) Start(from *Template) (*Child, error) {
 			f.Close()
 		}
 	}()
-	// In the order that Sockets.Chardev assumes.
 	for _, name := range m.Sockets {
 		f, err := listen(filepath.Join(m.Dir, name))
 		if err != nil {
@@ -152,7 +151,7 @@ func (c *Child) run(cmd *exec.Cmd) error {
 			return
 		}
 		if len(c.machine.SharedMemory) > 0 {
-			// QEMU's threads inherit the value. An error is of a QEMU that has ended.
+			// QEMU's threads inherit the value. If QEMU has already ended, the error does not matter.
 			_ = syscall.Setpriority(syscall.PRIO_PROCESS, cmd.Process.Pid, niceShared())
 		}
 		var err error
@@ -207,13 +206,13 @@ func (c *Child) Kill() {
 	<-c.exited
 }
 
-// Wait returns an error for an exit status other than 0.
+// Wait waits for the machine's end. An exit status other than 0 is an error.
 func (c *Child) Wait(ctx context.Context) error {
 	select {
 	case <-c.exited:
 	case <-ctx.Done():
 		select {
-		case <-c.exited: // may be the reason; see Bind
+		case <-c.exited: // its end may be the reason; see Bind
 		default:
 			return context.Cause(ctx)
 		}

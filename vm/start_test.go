@@ -97,7 +97,6 @@ func TestABoundMachineEndsWithItsStarter(t *testing.T) {
 	}
 }
 
-// standInStarter starts a bound machine, and exits.
 func standInStarter(dir string) error {
 	self, err := os.Executable()
 	if err != nil {

@@ -23,7 +23,6 @@ import (
 // templateFormat is increased if older templates must not be used.
 const templateFormat = 4
 
-// In addition to memory and disk.
 const (
 	fileManifest = "template.json"
 	fileState    = "state"
@@ -47,7 +46,7 @@ type Template struct {
 	StateSHA256 string    `json:"state_sha256"`
 
 	Dir   string `json:"-"`
-	state []byte // a migration stream, a few MB
+	state []byte
 }
 
 // A Stamp identifies a file too large to hash each time. Size and time reveal truncation and writes, the amount of data
@@ -78,7 +77,7 @@ func StampOf(path string) (Stamp, error) {
 	})
 }
 
-// Key hashes everything visible to the guest: parts and the host's CPU.
+// Key hashes everything that the guest sees: parts, and the host's CPU.
 func Key(parts ...string) string {
 	parts = append(parts, fmt.Sprint(templateFormat), hostCPU())
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
@@ -104,17 +103,17 @@ func hostCPU() string {
 	return strings.Join(keep, "")
 }
 
-// MemoryFile is for QEMU's -object. With share, the machine writes to the file, as a template does.
+// MemoryFile returns the value of QEMU's -object. With share, the machine writes to the file, as a template does.
 func MemoryFile(id string, bytes int64, path string, share bool) string {
 	return fmt.Sprintf("memory-backend-file,id=%s,size=%d,mem-path=%s,share=%s", id, bytes, Escape(path), OnOff(share))
 }
 
 // A Boot makes a template's machine.
 type Boot struct {
-	// Machine has its memory in shared files in dir.
+	// Machine returns the machine, with its memory in shared files in dir.
 	Machine func(ctx context.Context, dir string) (Machine, error)
 	// Settle returns when the guest has no work left that every clone would repeat. release is called after the state
-	// is saved, because the guest would react to a closed connection (its agent polls ten times a second).
+	// is saved: the guest would react to a closed connection (its agent polls ten times a second).
 	Settle func(ctx context.Context, dir string) (release func(), err error)
 	// Frozen, if set, is called when the machine has stopped and its state is saved.
 	Frozen func(ctx context.Context, dir string, q *qapi.Conn) error
@@ -281,7 +280,6 @@ func makeHoles(path string) error {
 	}
 }
 
-// write adds state and manifest to the files in dir.
 func (t *Template) write(dir string, files []string) error {
 	for _, f := range files {
 		s, err := StampOf(filepath.Join(dir, f))

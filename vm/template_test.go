@@ -20,8 +20,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// standInQEMU is a QEMU that is saved or resumed, with QMP as its first socket. It prints its first argument, if any,
-// and exits at once.
+// standInQEMU is saved or resumed, with QMP as its first socket. It prints its first argument, if any, and exits at
+// once.
 func standInQEMU(args []string) {
 	if args[0] != "" {
 		fmt.Fprintln(os.Stderr, args[0])
@@ -90,7 +90,6 @@ func takeState(uri string) error {
 	return err
 }
 
-// A node has one memory file, a host several and a disk.
 var shapes = []struct {
 	name    string
 	sockets Sockets
@@ -362,7 +361,7 @@ func TestListAndRemove(t *testing.T) {
 	}
 	put(t, c.Dir, "ee", shapes[0].files, templateFormat-1)
 	flip(t, filepath.Join(c.Dir, "cc", fileState))
-	for _, dir := range []string{"dd", ".t123"} { // without a manifest, and in progress
+	for _, dir := range []string{"dd", ".t123"} {
 		if err := os.Mkdir(filepath.Join(c.Dir, dir), 0o700); err != nil {
 			t.Fatal(err)
 		}

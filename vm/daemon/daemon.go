@@ -55,10 +55,10 @@ func start(ctx context.Context, log string, args []string) (p vm.Process, err er
 	defer logFile.Close()
 	trace.Runs("", append([]string{self}, args...))
 	cmd := exec.Command(self, args...)
-	cmd.Args[0] = os.Args[0] // test binaries also select their role by it
+	cmd.Args[0] = os.Args[0]
 	cmd.Dir, cmd.Env = "/", append(os.Environ(), envDaemon+"=1")
 	cmd.Stderr = logFile
-	// Ctrl-C in the starting terminal does not reach another session.
+	// Against Ctrl-C in the starting terminal.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -107,8 +107,7 @@ func Listen(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// Serve calls handle concurrently for each connection until ctx is done. Then it closes everything and waits for the
-// handlers.
+// Serve calls handle concurrently for each connection until ctx is done. Then it waits for the handlers.
 func Serve(ctx context.Context, l net.Listener, handle func(net.Conn)) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()

@@ -13,7 +13,6 @@ import (
 	"time"
 )
 
-// TestMain lets the test binary be the daemon.
 func TestMain(m *testing.M) {
 	if os.Getenv(envDaemon) == "" {
 		os.Exit(m.Run())

@@ -55,7 +55,6 @@ type manager struct {
 	names   map[string]string
 }
 
-// managers is by the ID of a system, or of one it is like.
 var managers = map[string]manager{
 	"debian": {"apt-get install --no-install-recommends", nil},
 	"fedora": {"dnf install", map[string]string{"libvirt-daemon-system": "libvirt-daemon-kvm",

@@ -18,8 +18,8 @@ import (
 // them. A template has only their ports, because it cannot contain their state: a clone looks for its adapters after it
 // has resumed.
 
-// functions returns the number of PCI functions: a physical one per port, then the virtual ones in turn. Function f
-// belongs to port f modulo the number of ports.
+// functions are a physical one per port, then the virtual ones. Function f belongs to port f modulo the number of
+// ports.
 func (n *NIC) functions() int { return n.Ports * (1 + n.VFs) }
 
 // maxFunctions is the limit of a device on a PCI bus.
@@ -38,7 +38,6 @@ func (p *Profile) connectX(f func(n *NIC, function int)) {
 	}
 }
 
-// hasConnectX also tells whether the machine needs a QEMU with vfio-user.
 func (p *Profile) hasConnectX() bool {
 	has := false
 	p.connectX(func(*NIC, int) { has = true })
@@ -144,7 +143,7 @@ const (
 	wireFrames    = 4096 // queued for a port; further ones are dropped
 	wireAddresses = 1024 // learned of a port; frames to others are flooded
 	wireAgeing    = 300 * time.Second
-	wireSweep     = time.Second // between two searches for aged addresses
+	wireSweep     = time.Second
 
 	// wireHold is the time for which a port keeps an address that it has used, so that a guest cannot take another's
 	// frames by one frame with its address.
@@ -230,8 +229,7 @@ func (w *wire) sweep(e *wireEnd, now time.Time) bool {
 	return e.addresses < wireAddresses
 }
 
-// deliver hands frames to a port. The sender does not call the receiving port itself: a chain of replies would never
-// end.
+// deliver hands frames to a port. If the sender called the receiving port, a chain of replies would never end.
 func (a *adapters) deliver(port *connectx.Port, frames <-chan []byte) {
 	for {
 		select {

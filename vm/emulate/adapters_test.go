@@ -66,7 +66,6 @@ func TestWires(t *testing.T) {
 				sent := make([]byte, 15) // the buffer is reused
 				for i, f := range test.frames {
 					time.Sleep(f.after)
-					// The lowest bit of the first byte marks a group address.
 					sent[0], sent[5], sent[6], sent[11], sent[14] = f.to>>7, f.to, f.source>>7, f.source+1, byte(i)
 					if f.to != 0xff {
 						sent[5]++

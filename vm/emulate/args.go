@@ -11,7 +11,6 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// agentPort is the name that qemu-ga looks for.
 const agentPort = "org.qemu.guest_agent.0"
 
 const agentChardev = "ga"
@@ -21,7 +20,8 @@ const agentChardev = "ga"
 //     KVM two of them took 106 s (examples/epyc-lab.yaml), without it more than nine minutes. QEMU emulates
 //     no VMX.
 //   - On AMD processors Linux needs topoext to see threads and shared L3 caches, and invtsc to trust the
-//     TSC. QEMU does not offer them, but they only describe the machine: x-force-features keeps them on.
+//     TSC. QEMU emulates no instruction for either, but both only describe the machine: x-force-features
+//     keeps them on.
 //   - arat says that timers continue in idle CPUs, which is true here.
 //   - With x2apic a CPU accesses its APIC by registers. With a thread for each CPU, QEMU 10.0.2 lost ends
 //     of interrupts that were written to memory while another CPU mapped a device; the CPU then stayed
@@ -131,14 +131,12 @@ func (m machine) args() []string {
 		// drivers would be loaded for them.
 		"-machine", "q35,kernel-irqchip=split,vmport=off,sata=off,smbus=off,i8042=off",
 		"-accel", m.accel, "-cpu", cpuModel(p),
-		// One die is one NUMA node with its own L3.
 		"-smp", fmt.Sprintf("%d,sockets=%d,dies=%d,cores=%d,threads=%d", p.CPUs(), packages, nodes/packages,
 			coresPerDie, p.ThreadsPerCore),
 		"-m", mib(int64(p.Memory())),
 		// rackless recognizes GPU stand-ins by the vendor.
 		"-smbios", "type=1,manufacturer=" + topology.VendorEmulated + ",product=emulated " + p.Name,
 	}
-	// QEMU numbers CPUs by package, die, core and thread.
 	perNode := coresPerDie * p.ThreadsPerCore
 	for i, n := range p.NUMANodes {
 		backend := fmt.Sprintf("memory-backend-ram,id=ram%d,size=%s", i, mib(int64(n.Memory)))
@@ -278,7 +276,6 @@ func (p *Profile) switchesWithConnectX() (upstream []string) {
 	return upstream
 }
 
-// hubs numbers the wires, each one of QEMU's software hubs.
 func (p *Profile) hubs() map[string]int {
 	var names []string
 	for _, n := range p.NICs {

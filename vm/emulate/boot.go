@@ -58,7 +58,6 @@ func Prepare(ctx context.Context, d userdirs.Dirs, p *steps.Progress) (o Options
 	if o.Program, err = os.Executable(); err != nil {
 		return o, err
 	}
-	// A running host keeps its disk.
 	o.Tools = func(ctx context.Context, progress func(string)) (string, error) {
 		return MakeTools(ctx, filepath.Join(d.Cache, "hosts", "tools"), Tools{
 			Program: o.Program, Files: map[string]string{filepath.Join("cache/images", nested.Key): nested.Dir},

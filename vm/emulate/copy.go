@@ -91,7 +91,6 @@ func (h *Host) copyIn(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
-	// A relative path starts at root's home directory.
 	var target strings.Builder
 	err = h.script(ctx, `if [ -d "$0" ]; then printf %s "${0%/}/$1"; else printf %s "$0"; fi`, nil, &target, cmp.Or(to,
 		"."), filepath.Base(from))
@@ -125,7 +124,7 @@ func (h *Host) copyOut(ctx context.Context, from, to string) error {
 	return atomicfile.Write(to, 0o644, func(w io.Writer) error { return h.script(ctx, `cat "$0"`, nil, w, from) })
 }
 
-// script runs a shell command in root's home directory on the host.
+// script runs in root's home directory.
 func (h *Host) script(ctx context.Context, line string, stdin []byte, out io.Writer, args ...string) error {
 	var said strings.Builder
 	argv := append([]string{"sh", "-c", "cd /root && " + line}, args...)

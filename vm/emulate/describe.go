@@ -30,7 +30,7 @@ type Machine struct {
 	Size
 }
 
-// A Size counts a machine's parts.
+// A Size is a machine's.
 type Size struct {
 	CPUs      int   `json:"cpus"`
 	NUMANodes int   `json:"numa_nodes"`

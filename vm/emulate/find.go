@@ -22,7 +22,7 @@ func Find(arg string) (*Profile, error) {
 		}
 		return p, err
 	}
-	best, least := "", 3 // more than two are no typo
+	best, least := "", 3
 	var names []string
 	for _, p := range Builtin() {
 		if p.Name == arg {

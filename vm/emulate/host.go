@@ -29,7 +29,6 @@ type Host struct {
 	State
 	Dir string
 
-	// Set while this process owns the host.
 	unlock   func()
 	adapters *adapters // nil if it has none
 }
@@ -234,7 +233,7 @@ func (h *Host) boot(ctx context.Context, o Options) error {
 	return h.save()
 }
 
-// start runs QEMU, from a template if t is set, until the agent answers. On error no QEMU is left.
+// start returns when the agent answers. On error no QEMU is left.
 func (h *Host) start(ctx context.Context, qemu vm.Emulator, o Options, t *vm.Template) (err error) {
 	verb := "boot"
 	m := h.machine(qemu, o)
@@ -408,13 +407,12 @@ func (h *Host) downSoon(ctx context.Context) bool {
 	return false
 }
 
-// restarted reports whether a command got no answer because the host went down.
 func restarted(err error) bool {
 	e, ok := errors.AsType[*qapi.Error](err)
 	return ok && (e.Class == qapi.ClassGone || e.Class == qapi.ClassUnreachable)
 }
 
-// Exec streams the output of a root's command and returns its exit status, or 127 if there is no such program.
+// Exec runs a command as root, streams its output and returns its exit status, or 127 if there is no such program.
 func (h *Host) Exec(ctx context.Context, environment, argv []string, stdin []byte,
 	stdout, stderr io.Writer) (exit int, err error) {
 	a, err := h.agent(ctx)

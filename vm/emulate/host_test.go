@@ -276,7 +276,6 @@ func TestTheSecondDiskHoldsTheProgramAndItsFilesAndIsMadeOnce(t *testing.T) {
 	}
 }
 
-// bootNode starts hosts from the node image, which boots in seconds.
 func bootNode(t *testing.T) Options {
 	t.Helper()
 	if testing.Short() {
@@ -301,7 +300,6 @@ func bootNode(t *testing.T) Options {
 		Append: "console=ttyS0 loglevel=3 panic=-1 cryptomgr.notests mitigations=off nokaslr"}}
 }
 
-// testLimit is long, because a QEMU may have to be built first.
 const testLimit = 30 * time.Minute
 
 func TestLifeOfAHost(t *testing.T) {
@@ -396,7 +394,7 @@ func again(ctx context.Context, t *testing.T, h *Host, o Options, run func(*Host
 	}
 }
 
-// The adapters, which another process emulates, are there again. cmd/rackless's TestPowerCut cuts disk and boot loader.
+// The adapters come back, too. cmd/rackless's TestPowerCut cuts disk and boot loader.
 func TestE2EAdaptersComeBackAfterAPowerCut(t *testing.T) {
 	storey.E2E(t)
 	o := bootNode(t)

@@ -13,7 +13,7 @@ func (h *Host) PowerCut(ctx context.Context) error {
 	return nil
 }
 
-// Boot starts a host that is off, until its agent answers.
+// Boot starts a host until its agent answers.
 func (h *Host) Boot(ctx context.Context, o Options) (err error) {
 	defer func() { o.Progress.End(err) }()
 	if h.Running() {

@@ -156,7 +156,7 @@ func (p *Profile) devices() []device {
 	return all
 }
 
-// A root is a device below its own root port, with the devices behind it.
+// A root is a device below a root port, with the devices behind it.
 type root struct {
 	device
 	last   int      // highest bus number below it
@@ -175,7 +175,7 @@ func (p *Profile) roots() []root {
 		r.behind = append(r.behind, lists.Filter(devices,
 			func(b device) bool { return b.up != nil && *b.up == d.address && (d.sw != nil || d.bridge != nil) })...)
 		switch {
-		case d.sw != nil: // one for its downstream ports, and one below each
+		case d.sw != nil:
 			r.last += 1 + len(r.behind)
 		case d.bridge != nil:
 			r.last++

@@ -242,7 +242,6 @@ func FuzzParseProfile(f *testing.F) {
 			}
 			return
 		}
-		// No accepted value becomes a separate option.
 		for i, a := range (machine{name: "x", profile: p, accel: "tcg"}).args() {
 			if strings.ContainsAny(a, "\n\x00") {
 				t.Errorf("argument %d: %q", i, a)

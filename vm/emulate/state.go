@@ -21,9 +21,9 @@ type State struct {
 	Name        string     `json:"name"`
 	Profile     *Profile   `json:"profile"` // after scaling
 	Keep        bool       `json:"keep"`
-	Owner       vm.Process `json:"owner"` // a host that is not kept ends with it
-	Boot        string     `json:"boot"`  // key of the Boot
-	QEMU        string     `json:"qemu"`  // version
+	Owner       vm.Process `json:"owner"`
+	Boot        string     `json:"boot"` // key of the Boot
+	QEMU        string     `json:"qemu"` // version
 	Accel       string     `json:"accelerator"`
 	AccelReason string     `json:"accelerator_reason,omitempty"` // why it is not kvm
 	Made        time.Time  `json:"made"`

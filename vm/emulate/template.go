@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// templates returns the cache. A template in use by a host stays, because the host's disk is an overlay of it.
+// templates keeps a template in use by a host, whose disk is an overlay of it.
 func templates(d userdirs.Dirs, note func(format string, args ...any)) vm.Cache {
 	return vm.Cache{Dir: filepath.Join(d.Cache, "hosts", "templates"), Note: note, Used: func() ([]string, error) {
 		hosts, err := List(d)
@@ -32,7 +32,6 @@ func templateKey(m machine) string {
 	return vm.Key(append(m.args(), m.boot.Key, version, settleScript)...)
 }
 
-// placeholder replaces a path, which the guest cannot see.
 func placeholder(path string) string {
 	if path == "" {
 		return ""
@@ -76,7 +75,7 @@ func ensureTemplate(ctx context.Context, o Options, m machine) (*vm.Template, er
 	})
 }
 
-// bootsAt reads the last line of the console, which has few because the kernel is quiet.
+// bootsAt reads the last line of the console; the kernel is quiet.
 func bootsAt(dir string) func() string {
 	return func() string {
 		switch line := vm.LastLine(filepath.Join(dir, vm.FileConsole)); {
@@ -101,7 +100,6 @@ const settleScript = `if [ -d /run/systemd/system ]; then systemctl start ` + co
 	`; systemctl is-system-running --wait >/dev/null; udevadm settle --timeout=600
 virsh --quiet --connect qemu:///system capabilities >/dev/null; fi`
 
-// settle also waits until writes are on disk.
 func settle(ctx context.Context, dir string, p *Profile, seen *steps.Progress) (release func(), err error) {
 	if err := unplug(ctx, dir, p.unplugged()); err != nil {
 		return nil, err

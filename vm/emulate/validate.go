@@ -101,7 +101,6 @@ func (p *Profile) checkCPUs() *fault {
 	return nil
 }
 
-// checkMemory's asked is the user's value.
 func (p *Profile) checkMemory(asked lab.Bytes) error {
 	least := max(minMemory, minNodeMemory*lab.Bytes(len(p.NUMANodes)))
 	for _, n := range p.NUMANodes {
@@ -210,9 +209,8 @@ func (p *Profile) checkNIC(d device) *fault {
 	return nil
 }
 
-// checkBuses compares addresses with the firmware's bus numbers, depth first from each root complex.
+// checkBuses compares addresses with SeaBIOS's bus numbers: depth first, in the order of root complexes.
 func (p *Profile) checkBuses() *fault {
-	// SeaBIOS follows the order of root complexes.
 	last, before := 0, "bus 00, that of the chipset"
 	for _, r := range p.roots() {
 		if first := int(r.address.Bus) - 1; first <= last {
@@ -250,7 +248,6 @@ func (p *Profile) checkBuses() *fault {
 	return nil
 }
 
-// pathOf returns the last of two equal addresses.
 func (p *Profile) pathOf(a topology.PCIAddr) string {
 	for _, d := range slices.Backward(p.devices()) {
 		if d.address == a {

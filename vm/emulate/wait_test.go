@@ -11,7 +11,7 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// bootingQEMU answers QMP: the agent's port is closed for the first queries, then open.
+// bootingQEMU answers QMP, first with a closed agent's port.
 func bootingQEMU(t *testing.T, dir string, closed int) {
 	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(dir, vm.SocketQMP))

@@ -16,10 +16,10 @@ import (
 	"github.com/rackless/rackless/internal/wait"
 )
 
-// A Conn carries commands to a guest agent, for several goroutines; *qapi.Conn is one. Errors of the agent itself are a
-// *qapi.Error.
+// A Conn carries commands to a guest agent, and is safe for concurrent use; *qapi.Conn is one. Errors of the agent
+// itself are a *qapi.Error.
 type Conn interface {
-	// Call decodes the return value into result, unless that is nil.
+	// Call sends one command, and decodes its return value into result unless that is nil.
 	Call(ctx context.Context, command string, args, result any) error
 	// Done returns a channel that is closed when another connection is needed.
 	Done() <-chan struct{}
@@ -47,7 +47,7 @@ func (a *Agent) Done() <-chan struct{} { return a.conn.Done() }
 // Close ends the connection.
 func (a *Agent) Close() error { return a.conn.Close() }
 
-// A Command runs in a guest.
+// A Command is for a guest.
 type Command struct {
 	Argv  []string
 	Stdin []byte

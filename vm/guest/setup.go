@@ -38,7 +38,8 @@ type Keys struct {
 type NIC struct {
 	Device string // "eth0"
 	// Path is the NIC's directory below /sys/devices, with * for bus numbers of the guest's firmware, e.g.
-	// "pci0000:20/0000:20:00.0/0000:*:00.0". The network device there is renamed to Device, unless Path is "".
+	// "pci0000:20/0000:20:00.0/0000:*:00.0". The network device there is renamed to Device. If Path is "", it already
+	// has that name.
 	Path string
 	MAC  string // "" if the NIC keeps its own
 	Addr netip.Prefix
@@ -172,7 +173,6 @@ func (s *Setup) Reach(ctx context.Context, payload int, addrs []netip.Addr) ([]n
 	return answered, nil
 }
 
-// ask returns the answer's lines before "done".
 func (s *Setup) ask(ctx context.Context, words []string) ([]byte, error) {
 	defer s.bind(ctx)()
 	for _, w := range words {

@@ -31,8 +31,7 @@ const readCount = 48 << 10
 // turnReads keeps one stream from delaying the other one and the command's state.
 const turnReads = 16
 
-// Limits after the end of a command. A process that it left behind may share its output, which endScript then ends; a
-// busy guest takes long.
+// Limits after the end of a command. A process that it left behind may hold its output open; endScript ends that.
 const (
 	endAfter  = 200 * time.Millisecond
 	lateLimit = time.Minute
@@ -87,7 +86,7 @@ func (a *Agent) Stream(ctx context.Context, c Command, stdout, stderr io.Writer)
 		if wait.For(ctx, pause) != nil {
 			return 0, kill(pid, context.Cause(ctx))
 		}
-		// Before reading, so that nothing written before the end is missed.
+		// So that nothing written before the end is missed.
 		if !end.Exited {
 			if end, err = a.status(ctx, pid); ctx.Err() != nil {
 				return 0, kill(pid, context.Cause(ctx))
@@ -155,10 +154,9 @@ func (a *Agent) tidy(ctx context.Context, base string, streams []*stream) error 
 // errOutput wraps errors of the writer, and the end of its context.
 var errOutput = errors.New("pass on the output")
 
-// A stream is a sequence of files.
 type stream struct {
 	path  string // without the file's number
-	mark  string // before the character that ends a file
+	mark  string
 	to    io.Writer
 	file  *guestFile
 	n     int

@@ -21,7 +21,6 @@ import (
 	"time"
 )
 
-// A shellAgent runs commands on this machine, like qemu-ga.
 type shellAgent struct {
 	shell  string // runs sh
 	env    []string
@@ -358,7 +357,6 @@ func TestStreamOfAStoppedGuest(t *testing.T) {
 	})
 }
 
-// A stopped agent answers no more after it has started a program.
 type stopped struct{}
 
 func (stopped) Call(ctx context.Context, command string, args, result any) error {

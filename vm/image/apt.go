@@ -16,7 +16,6 @@ import (
 // keyring is in debian-archive-keyring, on which apt depends.
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-// inputs are the recipe, and this machine's mirrors for its packages.
 type inputs struct {
 	recipe  Recipe
 	sources []source
@@ -130,7 +129,6 @@ func aptOptions(dump string) []string {
 	return options
 }
 
-// preferences takes the recipe's backported packages from their suite.
 func preferences(r Recipe) string {
 	suite, ok := r.backports()
 	if !ok {

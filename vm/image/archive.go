@@ -190,7 +190,6 @@ func readIndex(t *tar.Reader, verify verification) (index archiveIndex, next *ta
 	return index, next, index.check()
 }
 
-// nextHeader returns nil at the end.
 func nextHeader(t *tar.Reader) (*tar.Header, error) {
 	h, err := t.Next()
 	if errors.Is(err, io.EOF) {
@@ -202,7 +201,6 @@ func nextHeader(t *tar.Reader) (*tar.Header, error) {
 	return h, nil
 }
 
-// fileName has no path and nothing hidden.
 var fileName = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$`)
 
 var sha256Hex = lazyregexp.New(`^[0-9a-f]{64}$`)
@@ -283,7 +281,6 @@ func (r *archiveReader) image(ctx context.Context, o Options, img *Image) (*Imag
 	})
 }
 
-// file copies the next file if it matches the index.
 func (r *archiveReader) file(want sum, to io.Writer) error {
 	h := r.next
 	if h == nil {

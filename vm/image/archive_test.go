@@ -23,7 +23,6 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// made returns a cache with a node image for another release of Debian, and a small QEMU.
 func made(t testing.TB) (cache string, images []*Image) {
 	t.Helper()
 	cache = t.TempDir()
@@ -99,7 +98,6 @@ func TestImagesAreCarriedToAnotherCache(t *testing.T) {
 				t.Errorf("%s: %s", tt.name, diff)
 			}
 		}
-		// Nothing is built, although the release is another.
 		found, err := Node.Ensure(limited(t), o)
 		if err != nil || found.Key != images[0].Key {
 			t.Errorf("%s: Ensure: %v, %v", tt.name, found, err)
@@ -269,7 +267,6 @@ func TestHostileArchives(t *testing.T) {
 			}
 		}
 	}
-	// The images are complete by then.
 	_, err := importTar(t.Context(), tar.NewReader(bytes.NewReader(tarOf(t, append(good, blob("more"))...))),
 		Options{Cache: t.TempDir()}, believe)
 	if err == nil || !strings.Contains(err.Error(), "which is not in its index") {

@@ -30,7 +30,7 @@ func Bare(name string) (*Kind, error) {
 	return bare(release, codename), nil
 }
 
-// Bares returns Bare of all releases.
+// Bares returns the Bare kinds of all releases.
 func Bares() (all []*Kind) {
 	for _, release := range slices.Sorted(maps.Keys(fullReleases)) {
 		all = append(all, bare(release, fullReleases[release]))
@@ -50,7 +50,6 @@ const bareRoot = "root"
 
 const bareList = "packages"
 
-// buildBare also makes the directories and files that the programs need.
 func buildBare(ctx context.Context, o Options, work, out string, img *Image) error {
 	o.progress("download the package lists of Debian %s", img.Recipe.Release)
 	a, err := newApt(ctx, filepath.Join(work, "apt"), img.Recipe, "deb", "main")

@@ -26,7 +26,6 @@ var ErrDamaged = errors.New("damaged")
 // errOtherKind is possible because the kinds share one directory.
 var errOtherKind = errors.New("an image of another kind")
 
-// A sum is of a file as built.
 type sum struct {
 	Name   string `json:"name"`
 	Size   int64  `json:"size"`

@@ -46,7 +46,6 @@ func (a apt) resolve(ctx context.Context, packages []string) ([]string, error) {
 	return debs, nil
 }
 
-// kernelPackage returns "name=version" of the kernel of a meta package.
 func (a apt) kernelPackage(ctx context.Context, meta string) (string, error) {
 	out, err := a.run(ctx, "", "apt-cache", "depends", "--important", meta)
 	if err != nil {
@@ -71,7 +70,6 @@ func (a apt) kernelPackage(ctx context.Context, meta string) (string, error) {
 	return "", fmt.Errorf("find the kernel package: %s depends on no linux-image", meta)
 }
 
-// resolveSize also returns the bytes to download.
 func (a apt) resolveSize(ctx context.Context, packages []string) (debs []string, bytes int64, err error) {
 	if debs, err = a.resolve(ctx, packages); err != nil {
 		return nil, 0, err

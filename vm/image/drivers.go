@@ -16,8 +16,8 @@ type driverSet struct {
 }
 
 type driverRow struct {
-	alias string   // shell pattern of a modalias: "pci:v00008086d000010C9sv*sd*bc*sc*i*"
-	names []string // in the order to insert them
+	alias string // shell pattern of a modalias: "pci:v00008086d000010C9sv*sd*bc*sc*i*"
+	names []string
 }
 
 // companions have no alias: a card's driver requests them through modprobe, which the guest lacks.
@@ -56,7 +56,6 @@ func (s *moduleSet) drivers(names []string, loaded []module) (driverSet, error) 
 	return set, nil
 }
 
-// table has an alias and its modules per row, separated by spaces.
 func (d driverSet) table() string {
 	var b strings.Builder
 	for _, r := range d.rows {

@@ -10,7 +10,6 @@ import (
 	"strings"
 )
 
-// programDirs covers Debian before and after the merge of /bin into /usr/bin.
 var programDirs = []string{"usr/bin", "usr/sbin", "bin", "sbin"}
 
 func findProgram(root, name string) (string, error) {

@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// elfFile is a 64-bit ELF file with only the parts that this package reads.
 func elfFile(t testing.TB, interp string, needed []string, modinfo string) []byte {
 	t.Helper()
 	const headerSize, progSize, sectionSize = 64, 56, 64
@@ -67,7 +66,6 @@ func elfFile(t testing.TB, interp string, needed []string, modinfo string) []byt
 	return append(out.Bytes(), body.Bytes()...)
 }
 
-// writeTree makes a symbolic link of the content "-> TARGET".
 func writeTree(t testing.TB, dir string, files map[string]string) {
 	t.Helper()
 	for name, content := range files {
@@ -208,7 +206,6 @@ func TestFindProgram(t *testing.T) {
 			t.Errorf("%s: got %q, %v, want %q", name, got, err, want)
 		}
 	}
-	// z leads to a file of this machine.
 	for _, name := range []string{"z", "d", "gone"} {
 		if got, err := findProgram(root, name); err == nil || err.Error() != "program "+name+
 			" is in none of the packages" {

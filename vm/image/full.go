@@ -66,7 +66,7 @@ func CheckArch(arch string) error {
 	return nil
 }
 
-// Named returns the node image with a lab file's name; arch "" means this machine's.
+// Named returns the node image with a lab file's name; arch may be "".
 func Named(name, arch string) (*Kind, error) {
 	arch = cmp.Or(arch, runtime.GOARCH)
 	if err := CheckArch(arch); err != nil {
@@ -87,7 +87,7 @@ func Named(name, arch string) (*Kind, error) {
 	return k, nil
 }
 
-// FullNames returns the canonical names of all full images.
+// FullNames returns canonical names.
 func FullNames() (names []string) {
 	for release := range fullReleases {
 		some := []string{release} // every subset, in order
@@ -245,7 +245,7 @@ func (i *Image) IsFull() bool { return i.Disk != "" && i.Name != hostName }
 // BootsItself reports whether the image is a user's, with its own boot loader. Kernel and arguments are fixed.
 func (i *Image) BootsItself() bool { return i.Name == ownName }
 
-// KernelArgs returns the kernel's command line.
+// KernelArgs is the kernel's command line.
 func (i *Image) KernelArgs() string {
 	if i.IsFull() {
 		return i.Recipe.inArch(fullArgs)

@@ -32,7 +32,6 @@ const (
 	packageEnd = ".deb"
 )
 
-// fetched names the files of fetchFiles, in the image's /mnt.
 func (r Recipe) fetched() (names []string) {
 	for _, name := range r.Sources {
 		names = append(names, name+sourceEnd)
@@ -76,7 +75,6 @@ func fetchFiles(ctx context.Context, o Options, work string, r Recipe) error {
 	return takeFiles(dir, work, r.Unpacked, "_*.deb", packageEnd)
 }
 
-// takeFiles moves downloaded files, one for each name, dropping the version.
 func takeFiles(from, to string, names []string, pattern, end string) error {
 	for _, name := range names {
 		found, err := filepath.Glob(filepath.Join(from, name+pattern))

@@ -17,7 +17,6 @@ import (
 	"github.com/rackless/rackless/rdma/gpu"
 )
 
-// gpuMachine is a directory with /sys and /dev.
 type gpuMachine string
 
 func (m gpuMachine) add(t *testing.T, path string, files map[string]string) (dir string) {
@@ -40,7 +39,6 @@ func (m gpuMachine) add(t *testing.T, path string, files map[string]string) (dir
 	return dir
 }
 
-// gpu has 1 MiB and a render node.
 func (m gpuMachine) gpu(t *testing.T, path, node, subsystem, numa, cpus string) {
 	t.Helper()
 	dir := m.add(t, path, map[string]string{"vendor": "0x1af4", "device": "0x1050", "subsystem_vendor": "0x1af4",
@@ -70,7 +68,6 @@ func (m gpuMachine) nic(t *testing.T, path, name, numa string) {
 	}
 }
 
-// newGPUMachine has two GPUs and two NICs. The first GPU and NIC share a switch.
 func newGPUMachine(t *testing.T) gpuMachine {
 	m := gpuMachine(t.TempDir())
 	m.gpu(t, "pci0000:80/0000:80:01.0/0000:84:00.0", "renderD128", "0x4c01", "1", "4-7")
@@ -86,7 +83,6 @@ func newGPUMachine(t *testing.T) gpuMachine {
 	return m
 }
 
-// gpuLibraries compiles with the render node of tests.
 func gpuLibraries(t *testing.T) (out string) {
 	t.Helper()
 	need(t, "gcc", "gcc libc6-dev")
@@ -159,7 +155,6 @@ func TestGPULibraries(t *testing.T) {
 				if said, err := cmd.Output(); err != nil {
 					t.Fatalf("%v\n%s%s", err, said, stderr.String())
 				}
-				// Given once, however often a program asks.
 				const reason = "kernels can be neither loaded nor run"
 				if n := strings.Count(stderr.String(), reason); n != 1 && program != "nvml" {
 					t.Errorf("%q is said %d times in %q", reason, n, stderr.String())
@@ -342,7 +337,6 @@ func testNeeded(t *testing.T, out string) {
 	}
 }
 
-// Images with emulated GPUs compile before their disk is made.
 func TestRecipeOfGPUImages(t *testing.T) {
 	t.Parallel()
 	recipe := func(name string) Recipe {

@@ -81,14 +81,12 @@ func (in inputs) buildHost(ctx context.Context, o Options, work, out string, img
 	return err
 }
 
-// A tree calls add with each of its files.
 type tree func(add func(name string, content []byte, mode int64) error) error
 
 func eachHostFile(add func(name string, content []byte, mode int64) error) error {
 	return eachFile(own("host"), add)
 }
 
-// install runs mmdebstrap, and copies the files made by customize.sh to work.
 func install(ctx context.Context, o Options, work string, in inputs, files tree, made []string) error {
 	var tarball bytes.Buffer
 	if err := writeTar(&tarball, files); err != nil {

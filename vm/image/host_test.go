@@ -183,7 +183,6 @@ func TestHost(t *testing.T) {
 	}
 }
 
-// testCache is the user's own, because an image takes minutes to build.
 func testCache(t *testing.T) string {
 	t.Helper()
 	if dir := os.Getenv("RACKLESS_CACHE"); dir != "" {

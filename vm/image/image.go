@@ -60,7 +60,7 @@ func (i *Image) Arch() string {
 	return cmp.Or(i.Recipe.Arch, amd64)
 }
 
-// Of returns an image's kind, of several if k depends on the architecture or on the user's disk.
+// Of returns the kind of an image of k, which depends on the architecture or on the user's disk.
 func (k *Kind) Of(i *Image) *Kind {
 	switch k.name {
 	case Node.name:

@@ -39,7 +39,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// fakeBuild also records its call in log.
 func fakeBuild(log string, takes time.Duration) builder {
 	return func(ctx context.Context, _ Options, _, out string, img *Image) error {
 		note := func(s string) error {
@@ -68,7 +67,6 @@ func fakeBuild(log string, takes time.Duration) builder {
 	}
 }
 
-// builds fails the test if two builds overlapped.
 func builds(t *testing.T, log string) int {
 	t.Helper()
 	b, err := os.ReadFile(log)
@@ -246,7 +244,6 @@ func TestCacheThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// tiny is a file system of one megabyte; it needs root.
 func tiny(t *testing.T) string {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -348,7 +345,6 @@ func TestRecipeKeyOfNodes(t *testing.T) {
 	}
 }
 
-// initramfs makes the build root anew, so that file times differ between calls.
 func initramfs(t *testing.T) []byte {
 	t.Helper()
 	root := t.TempDir()

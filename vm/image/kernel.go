@@ -27,7 +27,6 @@ const (
 	minProtocol     = 0x0208 // the first with payload fields
 )
 
-// maxKernel is far above Debian's 60 MB.
 const maxKernel = 512 << 20
 
 // extractVmlinux returns the ELF kernel inside. QEMU starts one with a PVH note directly, which saves seconds of
@@ -114,7 +113,6 @@ func decompress(b []byte) ([]byte, error) {
 	return out, err
 }
 
-// A moduleSet is as in modules.dep.
 type moduleSet struct {
 	dir  string              // ".../lib/modules/6.1.0-42-amd64"
 	path map[string]string   // name with '_' for '-', to path below dir
@@ -154,7 +152,6 @@ func readModules(dir string) (*moduleSet, error) {
 	return s, sc.Err()
 }
 
-// scan reads the modules' own "depends=" records.
 func (s *moduleSet) scan() error {
 	err := filepath.WalkDir(filepath.Join(s.dir, "kernel"), func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.Contains(d.Name(), ".ko") {
@@ -224,7 +221,6 @@ func (s *moduleSet) load(required, optional []string) ([]module, error) {
 	return out, nil
 }
 
-// needs returns the dependencies, nearest first.
 func (s *moduleSet) needs(path string, data []byte) ([]string, error) {
 	if deps, known := s.deps[path]; known {
 		return deps, nil

@@ -14,7 +14,6 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// bzImage wraps a payload as the kernel's build does.
 func bzImage(payload []byte) []byte {
 	const sectors, offset = 3, 100
 	b := make([]byte, (sectors+1)*512+offset)
@@ -27,7 +26,6 @@ func bzImage(payload []byte) []byte {
 	return append(append(b, payload...), "the rest of the decompressor"...)
 }
 
-// withSize is used after every method except gzip.
 func withSize(compressed []byte, size int) []byte {
 	return binary.LittleEndian.AppendUint32(compressed, uint32(size))
 }
@@ -54,7 +52,6 @@ func zstded(t testing.TB, b []byte) []byte {
 	return w.EncodeAll(b, nil)
 }
 
-// xzed uses the xz program: there is no Go compressor here.
 func xzed(t testing.TB, b []byte, args ...string) []byte {
 	t.Helper()
 	cmd := exec.Command("xz", append([]string{"--stdout"}, args...)...)
@@ -141,7 +138,6 @@ func FuzzExtractVmlinux(f *testing.F) {
 	})
 }
 
-// names puts a '-' before optional modules.
 func names(mods []module) []string {
 	var out []string
 	for _, m := range mods {

@@ -80,7 +80,6 @@ func buildNode(ctx context.Context, o Options, work, out string, img *Image) err
 	if err != nil {
 		return err
 	}
-	// A user's kernel is a local file.
 	if r.KernelDigest == "" {
 		name, err := a.kernelPackage(ctx, r.Kernel)
 		if err != nil {
@@ -131,7 +130,6 @@ func buildNode(ctx context.Context, o Options, work, out string, img *Image) err
 	return os.WriteFile(filepath.Join(out, img.Initramfs), buf.Bytes(), 0o644)
 }
 
-// nodeApt is this machine's apt, or one of the same release for another architecture.
 func nodeApt(ctx context.Context, o Options, dir string, r Recipe) (apt, error) {
 	if cmp.Or(r.Arch, amd64) == runtime.GOARCH {
 		return apt{}, nil
@@ -352,7 +350,6 @@ func findKept(root, pattern string) ([]string, error) {
 	return found, nil
 }
 
-// addModules adds the modules that every node loads, in order, and the packed drivers.
 func (a archive) addModules(load []module, drivers driverSet) error {
 	var order strings.Builder
 	for _, m := range load {

@@ -26,7 +26,6 @@ import (
 // A second disk, the seed, turns the system into a full node; cloud-init finds it by its label (NoCloud). It has the
 // programs that the system may lack, so that no network is needed.
 
-// Kinds of users' images, and of the files that turn them into nodes.
 const ownName, seedsName = "own", "seeds"
 
 // filesName is the archive of files that rackless adds to a system.
@@ -42,7 +41,7 @@ var seedPlugins = []string{"usr/lib/*/libibverbs/libmlx5-rdmav*.so", "usr/lib/*/
 // ownDisk is the minimum size, into which the system grows. maxOwnDisk is the limit of a BIOS partition table.
 const ownDisk, maxOwnDisk = 8 << 30, 2 << 40
 
-// Seeds is the part that all seeds share, without the files of cloud-init.
+// Seeds is the part that all seeds share.
 var Seeds = &Kind{name: seedsName, label: "the seed of users' images", room: "200 MB",
 	recipe: func(context.Context, Options) (Recipe, builder, error) {
 		r, err := currentNodeRecipe(Options{}, amd64)
@@ -82,7 +81,7 @@ func (k *Kind) IsOwn() bool { return k.name == ownName }
 type qcow2Header struct {
 	Magic                 [4]byte
 	Version               uint32
-	BackingFile           uint64 // offset of its name, or 0
+	BackingFile           uint64
 	BackingFileSize       uint32
 	ClusterBits           uint32
 	Size                  uint64 // of the disk, in bytes
@@ -145,7 +144,6 @@ func examine(path string) (version string, size int64, err error) {
 	return fmt.Sprintf("%d bytes of %d", fi.Size(), fi.ModTime().UnixNano()), int64(h.Size), nil
 }
 
-// overlayLimit is far more than QEMU needs for an image's tables.
 const overlayLimit = time.Minute
 
 // buildOwn makes the seed, and an overlay of the user's disk that is the base of templates.

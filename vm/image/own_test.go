@@ -49,7 +49,6 @@ func TestUsersImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Files that QEMU would open, and excessive disk sizes.
 	for name, edit := range map[string]func([]byte){
 		"json.qcow2": func(b []byte) { // of any protocol
 			binary.BigEndian.PutUint64(b[8:], 512)

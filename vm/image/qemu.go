@@ -26,10 +26,10 @@ func QEMUPackage(arch string) string {
 	return "qemu-system-x86"
 }
 
-// QEMUOf returns the QEMU for an architecture (Go's name). It runs on this machine.
+// QEMUOf returns the QEMU for an architecture, named as in Go. It runs on this machine.
 func QEMUOf(arch string) *Kind { return QEMUOn(arch, runtime.GOARCH) }
 
-// QEMUOn returns the QEMU for arch that runs on host.
+// QEMUOn returns the QEMU for machines of arch. It runs on host.
 func QEMUOn(arch, host string) *Kind {
 	recipe := qemuRecipe(arch, host)
 	return &Kind{name: "qemu", label: "QEMU", room: "400 MB",
@@ -54,7 +54,6 @@ func qemuRecipe(arch, host string) Recipe {
 		Packages:   []string{QEMUPackage(arch)},
 		Programs:   []string{vm.Program(arch)},
 		Backported: []string{"qemu", "seabios"},
-		// For a q35 machine that starts a kernel directly.
 		Keep: []string{"usr/share/seabios/bios-256k.bin", "usr/share/qemu/kvmvapic.bin",
 			"usr/share/qemu/linuxboot_dma.bin", "usr/share/qemu/pvh.bin"},
 	}

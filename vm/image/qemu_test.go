@@ -33,7 +33,6 @@ func TestMirrorsOfAnotherRelease(t *testing.T) {
 	}
 }
 
-// The loader has the program's name.
 func TestGatherMakesOneDirectory(t *testing.T) {
 	root, out := t.TempDir(), t.TempDir()
 	machine := map[string]string{"usr/bin/qemu-system-x86_64": "/bin/true"}

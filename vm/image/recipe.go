@@ -16,9 +16,9 @@ import (
 // omitted from the JSON: otherwise each new field would change the keys of cached images.
 type Recipe struct {
 	Format int `json:"format"` // increased if the builder makes another image
-	// Release is apt's on this machine: "bookworm".
+	// Release is that of this machine's apt, such as "bookworm".
 	Release string `json:"release"`
-	// Arch is that of Debian and Go; "" means amd64.
+	// Arch is named as in Debian and Go; "" means amd64.
 	Arch string `json:"arch,omitempty"`
 	// Suites are a host's: "bookworm", "bookworm-security", ...
 	Suites []string `json:"suites,omitempty"`
@@ -46,11 +46,11 @@ type Recipe struct {
 	// packed, loaded if the hardware is found; may be missing
 	Drivers []string `json:"drivers,omitempty"`
 
-	// Disk is absolute, of a user's. DiskVersion changes if the file does.
+	// Disk is the path of a user's disk image. DiskVersion changes if the file does.
 	Disk        string `json:"disk,omitempty"`
 	DiskVersion string `json:"disk_version,omitempty"`
 
-	FilesDigest string `json:"files_digest"` // over the files that rackless adds
+	FilesDigest string `json:"files_digest"`
 }
 
 // A Link is made if exactly one file matches Target, a glob pattern relative to the root; other Debian releases do not
@@ -147,7 +147,6 @@ func hostRecipe(release string, suites []string) Recipe {
 	}
 }
 
-// backports returns false if the machine's apt has none.
 func (r Recipe) backports() (suite string, ok bool) {
 	suite = r.Release + "-backports"
 	return suite, slices.Contains(r.Suites, suite)

@@ -25,11 +25,10 @@ type command struct {
 	// ownMounts needs root. The program's mounts vanish when it ends, and if it deletes files, it cannot reach mounted
 	// file systems.
 	ownMounts bool
-	// watch, if set, receives a function that returns the last output line.
-	watch func(look func() string)
+	watch     func(look func() string)
 }
 
-// lastSaid's lines may end with a carriage return.
+// lastSaid splits lines at carriage returns too.
 type lastSaid struct {
 	mu         sync.Mutex
 	line, rest string

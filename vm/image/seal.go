@@ -96,7 +96,6 @@ func powerOff(ctx context.Context, agent *guest.Agent, child *vm.Child) error {
 	return nil
 }
 
-// seal boots the disk once, installs GRUB, and records kernel and packages in img.
 func seal(ctx context.Context, o Options, work string, img *Image) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, sealLimit, fmt.Errorf("not done within %v", sealLimit))
 	defer cancel()

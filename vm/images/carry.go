@@ -87,8 +87,8 @@ func Export(ctx context.Context, g Cargo, o image.Options) (c Carried, err error
 	return c, err
 }
 
-// Import adds images from a file or a web address. Export's digest or keyFile, the maker's public key, must verify
-// them.
+// Import adds images from a file or a web address. digest, as of Export, or keyFile, the maker's public key, must
+// verify them.
 func Import(ctx context.Context, from, digest, keyFile string, o image.Options) (c Carried, err error) {
 	trust := image.Trust{Digest: digest}
 	if keyFile != "" {

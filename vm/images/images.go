@@ -74,7 +74,6 @@ func List(ctx context.Context, d userdirs.Dirs) (Listing, error) {
 	if err != nil {
 		return out, err
 	}
-	// Removing damaged images frees it too.
 	for i := range out.Images {
 		e := &out.Images[i]
 		e.Templates = []Template{}
@@ -91,7 +90,6 @@ func List(ctx context.Context, d userdirs.Dirs) (Listing, error) {
 		if !t.Made.IsZero() {
 			entry.Made = &t.Made
 		}
-		// On its own if the image was removed or replaced.
 		to := &out.Templates
 		if i := slices.IndexFunc(out.Images, func(e Item) bool { return e.Key == t.Image }); i >= 0 {
 			to = &out.Images[i].Templates
@@ -106,7 +104,6 @@ func (l *Listing) add(ctx context.Context, d userdirs.Dirs, k *image.Kind) error
 	if err != nil || len(images)+len(damaged) == 0 {
 		return err
 	}
-	// Of the image that up would use, in the cache or not.
 	current, err := k.CurrentKey(ctx, image.Options{}, images)
 	if err != nil && !k.IsOwn() {
 		return err
@@ -155,7 +152,7 @@ func Remove(ctx context.Context, d userdirs.Dirs, keys []string, o RemoveOptions
 	if err != nil {
 		return nil, err
 	}
-	// With templates that have lost their image.
+	// Templates that have lost their image are removed too.
 	if o.All {
 		keys = append(keys, lists.Map(have.Images, func(i Item) string { return i.Key })...)
 		keys = append(keys, lists.Map(have.Templates, func(t Template) string { return t.Key })...)

@@ -18,7 +18,6 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// firstProgram loads the adapter's driver and runs commands from the console.
 const firstProgram = `#!/bin/busybox sh
 /bin/busybox mkdir -p /proc /sys /dev /tmp /run /bb
 /bin/busybox --install -s /bb
@@ -56,7 +55,6 @@ var guestFiles = []string{
 	"usr/bin/rping", "usr/sbin/ibstat",
 }
 
-// guestLimit is far above any test's duration.
 const guestLimit = 30 * time.Minute
 
 // A Guest is a machine with an emulated adapter that executes commands.
@@ -65,11 +63,11 @@ type Guest struct {
 	Name string
 	con  net.Conn
 	buf  []byte
-	// adapters is done if a guest has lost its adapter, so that the test fails at once.
+	// adapters ends the tests of a guest that has lost its adapter.
 	adapters context.Context
 }
 
-// The adapter maps an anonymous file, or accesses QEMU's own memory by messages.
+// SharedMemory is an anonymous file that the adapter maps. Otherwise it accesses QEMU's own memory by messages.
 const (
 	SharedMemory  = "memory-backend-memfd,id=ram,size=512M,share=on"
 	PrivateMemory = "memory-backend-ram,id=ram,size=512M"

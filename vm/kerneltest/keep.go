@@ -37,14 +37,13 @@ func (m *Machine) Keep(t TB, patterns ...string) {
 	m.Initrd = path
 }
 
-// An archive is also by base name, because programs name libraries so.
+// An archive has files by name, and by base name for libraries.
 type archive struct {
 	files  map[string]cpio.Record
 	byBase map[string][]string
 	kept   map[string]bool
 }
 
-// keep returns directories, devices, and the matching files with everything they need.
 func keep(all []cpio.Record, patterns []string) (kept []cpio.Record, err error) {
 	a := archive{map[string]cpio.Record{}, map[string][]string{}, map[string]bool{}}
 	for _, r := range all {
@@ -105,7 +104,6 @@ func (a *archive) keep(name string) error {
 	return nil
 }
 
-// keepLibraries reads the header; libc's names the loader.
 func (a *archive) keepLibraries(r cpio.Record) error {
 	f, err := elf.NewFile(r)
 	if err != nil {

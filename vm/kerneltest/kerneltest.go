@@ -21,7 +21,7 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// TB is a part of *testing.T. Only tests may import package testing.
+// TB is a part of *testing.T: only tests may import testing.
 type TB interface {
 	Helper()
 	Context() context.Context
@@ -49,10 +49,9 @@ var accel = strings.Fields("-accel tcg,thread=single -icount shift=3,sleep=off -
 // reads a device's clock, which the Go runtime does all the time.
 const kernelArgs = "console=ttyS0 loglevel=3 panic=-1 cryptomgr.notests tsc=reliable "
 
-// limit ends a hanging machine; no test depends on the time.
 const limit = 20 * time.Minute
 
-// A Machine is for one test.
+// A Machine is a bootable machine for a test.
 type Machine struct {
 	QEMU   string   // path
 	Lead   []string // its leading arguments, see vm.Emulator
@@ -60,8 +59,8 @@ type Machine struct {
 	Initrd string // path, see Keep and Add
 }
 
-// Find has the image of lab nodes, built if necessary, and this machine's QEMU. If a program (path) is missing, it
-// skips the test, or fails it if all tests must run.
+// Find returns the image of lab nodes and this machine's QEMU. If a program (path) is missing, it skips the test, or
+// fails it if all tests must run.
 func Find(t TB, programs ...string) *Machine {
 	t.Helper()
 	qemu, _, err := vm.Find()
@@ -159,7 +158,7 @@ func (m *Machine) Run(t TB, args []string, moreArgs string) string {
 	return text
 }
 
-// between returns and logs the lines from BEGIN to END; all is everything read.
+// between returns the lines from BEGIN to END, and all that was read.
 func between(t TB, r io.Reader) (text, all string, ended bool) {
 	t.Helper()
 	var inside, whole strings.Builder
@@ -170,7 +169,7 @@ func between(t TB, r io.Reader) (text, all string, ended bool) {
 		line := strings.TrimRight(lines.Text(), "\r")
 		fmt.Fprintln(&whole, line)
 		switch {
-		case strings.HasSuffix(line, "BEGIN"): // after escape sequences of the firmware
+		case strings.HasSuffix(line, "BEGIN"):
 			began = true
 		case line == "END":
 			return inside.String(), whole.String(), true

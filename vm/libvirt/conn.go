@@ -18,7 +18,7 @@ import (
 	"github.com/digitalocean/go-libvirt/socket/dialers"
 )
 
-// A Conn is for several goroutines.
+// A Conn is a connection to a libvirt daemon, safe for concurrent use.
 type Conn struct {
 	URI  string
 	Caps Capabilities
@@ -95,7 +95,6 @@ func (c *Conn) Local() bool { return c.uri.Host == "" }
 
 func (c *Conn) system() bool { return c.uri.Path == "/system" }
 
-// open reconnects if the connection was lost.
 func (c *Conn) open(ctx context.Context) (*api.Libvirt, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

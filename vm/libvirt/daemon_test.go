@@ -103,7 +103,6 @@ func nodeImage(t *testing.T) *image.Image {
 	return img
 }
 
-// pair is a lab of two nodes without KVM, on CPU 0 and NUMA node 0 of any machine.
 func pair(t *testing.T, boot *render.Boot) []Spec {
 	t.Helper()
 	in := render.Input{Plan: &plan.Plan{Schema: plan.Schema, Lab: "pair"}, Lab: &lab.Lab{Name: "pair"},

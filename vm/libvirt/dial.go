@@ -94,7 +94,7 @@ func localSockets(u *url.URL) []string {
 	}
 	dir := "/run"
 	if u.Path == "/session" {
-		home, _ := os.UserCacheDir() // as libvirt without a runtime directory
+		home, _ := os.UserCacheDir()
 		dir = cmp.Or(os.Getenv("XDG_RUNTIME_DIR"), home)
 	}
 	several, one := dir+"/libvirt/virtqemud-sock", dir+"/libvirt/libvirt-sock"
@@ -218,7 +218,6 @@ func remoteCommand(u *url.URL) string {
 	return "if command -v virt-ssh-helper >/dev/null 2>&1; then " + helper + "; fi; " + netcat
 }
 
-// A proxy is a program that connects to a daemon by its input and output.
 type proxy struct {
 	net.Conn
 	cmd   *exec.Cmd

@@ -16,7 +16,7 @@ import (
 	"github.com/rackless/rackless/internal/wait"
 )
 
-// A State is in libvirt's words.
+// A State is a domain's, in libvirt's words.
 type State string
 
 // States of a domain.
@@ -33,7 +33,7 @@ const (
 // Active means that the domain has a process.
 func (s State) Active() bool { return s != Shutoff && s != Crashed && s != "" }
 
-// A Domain may be of anybody.
+// A Domain is rackless' or somebody else's.
 type Domain struct {
 	Name  string
 	UUID  string
@@ -277,7 +277,7 @@ func (c *Conn) Undefine(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if d.State.Active() { // or libvirt removes it only then
+	if d.State.Active() { // libvirt would remove it only at its end
 		return fmt.Errorf("undefine domain %s: it is %s: destroy it first", name, d.State)
 	}
 	if err := c.tell(ctx, queryLimit, func(l *api.Libvirt) error {
@@ -291,7 +291,6 @@ func (c *Conn) Undefine(ctx context.Context, name string) error {
 
 const maxDiff = 20
 
-// diffLines ignores indentation: "- " and an old line, "+ " and a new one.
 func diffLines(before, after []byte) []string {
 	var out []string
 	unified := diff.Diff("before", trimLines(before), "after", trimLines(after))
@@ -306,7 +305,6 @@ func diffLines(before, after []byte) []string {
 	return out
 }
 
-// trimLines also adds a final newline.
 func trimLines(text []byte) []byte {
 	var b bytes.Buffer
 	for line := range bytes.Lines(text) {

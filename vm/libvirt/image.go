@@ -21,7 +21,6 @@ const Pool = "rackless"
 // poolDir is readable to QEMU's own user, unlike a home directory.
 const poolDir = "/var/lib/libvirt/rackless"
 
-// uploadLimit is for a file of some 70 MB.
 const uploadLimit = 10 * time.Minute
 
 // Install makes the image available to libvirt, and returns the boot configuration. A session on this machine uses it
@@ -86,7 +85,6 @@ func (c *Conn) install(ctx context.Context, img *image.Image, dir string) (*rend
 	return &render.Boot{Kernel: paths[0], Initramfs: paths[1], Args: img.KernelArgs()}, nil
 }
 
-// ensurePool makes and starts the pool if necessary.
 func (c *Conn) ensurePool(ctx context.Context, dir string) (api.StoragePool, error) {
 	text, err := (&libvirtxml.StoragePool{Type: "dir", Name: Pool,
 		Target: &libvirtxml.StoragePoolTarget{Path: dir}}).Marshal()

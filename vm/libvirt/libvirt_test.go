@@ -185,7 +185,6 @@ func TestLifeOfALab(t *testing.T) {
 	})
 
 	t.Run("programs run in the nodes", func(t *testing.T) {
-		// For a shell, virsh, readline or JSON to misinterpret.
 		text := `it's "quoted" \ $HOME ; virsh # error: "E" ` + "\t\x01 tab, ü and 😀\nnext line\n"
 		res, err := agents[0].Run(ctx, guest.Command{Argv: []string{"sh", "-c", `cat; echo "$0" >&2; exit 3`, text},
 			Stdin: []byte(text)})
@@ -395,7 +394,6 @@ func TestLifeOfALab(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// hold stops the daemon's process until release.
 func hold(t *testing.T, d *libvirttest.Daemon) (release func()) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/environ")

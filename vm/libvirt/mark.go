@@ -36,7 +36,6 @@ type identity struct {
 	} `xml:"metadata"`
 }
 
-// mark returns nil without a node's name.
 func (d *identity) mark() *render.Mark {
 	if m := &d.Metadata.Mark; m.Lab != "" && m.Name != "" {
 		return m
@@ -105,7 +104,6 @@ func mark(name string, text []byte) ([]byte, error) {
 	return bytes.Join([][]byte{plain[:from], bytes.TrimSpace(element), plain[to:]}, nil), nil
 }
 
-// findNode returns the offsets of rackless' element.
 func findNode(text []byte) (from, to int64, err error) {
 	d := xml.NewDecoder(bytes.NewReader(text))
 	for {

@@ -48,7 +48,6 @@ func TestE2EALabOnAnotherMachineBySSH(t *testing.T) {
 	}
 }
 
-// Images are uploaded through libvirt's own connection.
 func TestE2EALabOnAnotherMachineByTLS(t *testing.T) {
 	storey.E2E(t)
 	t.Parallel()

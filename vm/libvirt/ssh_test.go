@@ -11,7 +11,6 @@ import (
 	"github.com/rackless/rackless/vm/libvirttest"
 )
 
-// sshPrograms are needed in addition to libvirttest.Programs: ssh, and virt-ssh-helper at the daemon.
 var sshPrograms = map[string]string{"ssh": "openssh-client", "virt-ssh-helper": "libvirt-daemon"}
 
 // startSSH starts a daemon that is reached by ssh, with a key in Dir. Its ssh server accepts only that key, runs

@@ -65,7 +65,6 @@ func (c *Conn) monitor(ctx context.Context, domain api.Domain, command string) (
 	return answer, nil
 }
 
-// returned extracts the result from the answer of a monitor or agent.
 func returned(text string) (json.RawMessage, error) {
 	var answer struct {
 		Return json.RawMessage `json:"return"`

@@ -53,8 +53,6 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// writeCertificates makes an authority, and certificates for a server at 127.0.0.1 and for a client, under libvirt's
-// file names.
 func writeCertificates(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// A Spec is a wanted domain.
+// A Spec is the wanted state of a domain.
 type Spec struct {
 	Name string // lab.VMName
 	XML  []byte // of render.Domains; comments are ignored
@@ -32,7 +32,7 @@ type UpOptions struct {
 	Progress func(name string, a Action)
 }
 
-// An Action is Up's on a domain.
+// An Action is Up's on one domain.
 type Action string
 
 // Actions of Up.
@@ -44,7 +44,7 @@ const (
 	Replace  Action = "replace"  // ended, redefined and started
 )
 
-// A Change is Up's of one domain, with the reason.
+// A Change is an Action with its reason.
 type Change struct {
 	Name   string
 	Action Action
@@ -85,7 +85,6 @@ type step struct {
 	active bool   // was running
 }
 
-// unknownDiff is for an unknown definition.
 var unknownDiff = []string{"it was not defined by rackless itself, so that what it was defined with is not known"}
 
 func (c *Conn) steps(ctx context.Context, specs []Spec) ([]step, error) {
@@ -135,7 +134,7 @@ func (c *Conn) step(ctx context.Context, s Spec) (step, error) {
 			return wrong(err)
 		}
 	}
-	// After a change of white space too, so that the mark is exact.
+	// Also after a change of white space, so that the mark is exact.
 	same := bytes.Equal(plain, d.Node.Defined) && len(st.Diff) == 0
 	if !same {
 		st.before = now

@@ -39,8 +39,8 @@ type Daemon struct {
 	env    []string
 	user   *syscall.Credential // nil: the test's user
 	guard  *exec.Cmd
-	onStop []func()      // called by Stop
-	hold   io.Closer     // the guard waits for its end
+	onStop []func() // called by Stop
+	hold   io.Closer
 	exited chan struct{} // closed when libvirtd has ended
 	log    bytes.Buffer  // read only after its end
 }
@@ -54,8 +54,8 @@ var guardScript string
 // Start needs Programs.
 func Start() (*Daemon, error) { return StartWith(nil) }
 
-// StartWith starts a daemon with the arguments returned by prepare, which first writes their files. prepare may also
-// set URI, the address for clients, and Listens. The daemon answers at all addresses then.
+// StartWith starts a daemon with the arguments of prepare, which first writes their files, and may set URI, the address
+// for clients, and Listens. Then the daemon answers at all addresses.
 func StartWith(prepare func(d *Daemon) (args []string, err error)) (d *Daemon, err error) {
 	dir, err := os.MkdirTemp("", "rl-libvirt-") // socket paths have at most 107 bytes
 	if err != nil {

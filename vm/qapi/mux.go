@@ -40,8 +40,8 @@ type Mux struct {
 	// Again is the time without an answer to a first command after which the Mux reconnects and asks again, because
 	// data sent to a booting guest is lost. 0 means 10 s, for agents on a busy machine.
 	Again time.Duration
-	// Gone, if set, reports whether the guest has closed the agent's port. A connection's first command waits until it
-	// is open; every second during a command, which fails if it is closed, Gone is called.
+	// Gone, if set, reports whether the guest has closed the agent's port. It delays a connection's first command until
+	// the port is open, and is called every second during a command, which then fails if the port is closed.
 	Gone func(context.Context) bool
 
 	mu     sync.Mutex

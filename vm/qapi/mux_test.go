@@ -131,7 +131,6 @@ func TestMuxFindsAnAgentThatComesBack(t *testing.T) {
 	}
 }
 
-// Commands sent while a guest boots are lost.
 func TestMuxAsksAnAgentAgainThatWasNotThereYet(t *testing.T) {
 	noLeaks(t)
 	var connections atomic.Int32
@@ -181,7 +180,7 @@ func TestMuxLimitsACommandAndDropsItsLateAnswer(t *testing.T) {
 	}
 }
 
-// The client learns of a restart before the limit, and the next command goes to the new agent.
+// The client learns of it before the limit, and the next command goes to the new agent.
 func TestMuxTellsThatTheGuestRestarts(t *testing.T) {
 	noLeaks(t)
 	var connections atomic.Int32
@@ -207,7 +206,6 @@ func TestMuxTellsThatTheGuestRestarts(t *testing.T) {
 	}
 }
 
-// Data sent to a booting guest is lost.
 func TestMuxWaitsForThePort(t *testing.T) {
 	noLeaks(t)
 	var asked atomic.Int32
@@ -218,7 +216,6 @@ func TestMuxWaitsForThePort(t *testing.T) {
 	}
 }
 
-// Clients must not wait for one another's limits.
 func TestMuxCountsTheTimeInTheQueue(t *testing.T) {
 	noLeaks(t)
 	const limit = time.Second

@@ -58,7 +58,6 @@ func socketPath(t *testing.T) string {
 	return filepath.Join(dir, "s")
 }
 
-// A link is a connection, seen from the other side.
 type link struct {
 	net.Conn
 	r *bufio.Reader
@@ -78,7 +77,7 @@ func (l *link) request() (name string, args map[string]any, err error) {
 }
 
 func (l *link) say(format string, args ...any) {
-	fmt.Fprintf(l, format, args...) // fails if the client is gone
+	fmt.Fprintf(l, format, args...)
 }
 
 // sync answers guest-sync-delimited like qemu-ga.
@@ -137,7 +136,6 @@ func serveAt(t *testing.T, path string, script func(*link)) (stop func()) {
 	return stop
 }
 
-// agent answers guest-ping, echo with its argument, or an error.
 func agent(l *link) {
 	for {
 		name, args, err := l.request()
@@ -197,7 +195,6 @@ func TestAgentIsSynchronisedWhateverIsInItsPipe(t *testing.T) {
 
 func TestConversationsThatGoWrong(t *testing.T) {
 	noLeaks(t)
-	// Each script reacts after synchronising and one command.
 	for name, tt := range map[string]struct {
 		script func(*link)
 		want   string // in the call's error
@@ -376,7 +373,7 @@ func TestLimits(t *testing.T) {
 	t.Run("a peer that does not read", func(t *testing.T) {
 		hold := make(chan struct{})
 		c := dialSynced(t, func(*link) { <-hold })
-		t.Cleanup(func() { close(hold) })                  // before the server's, which waits for scripts
+		t.Cleanup(func() { close(hold) })
 		ctx, cancel := context.WithCancelCause(limited(t)) // without a deadline
 		time.AfterFunc(50*time.Millisecond, func() { cancel(errors.New("interrupted")) })
 		err := c.Call(ctx, "ask", strings.Repeat("x", 8<<20), nil) // more than a socket buffers

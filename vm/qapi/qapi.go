@@ -38,7 +38,7 @@ type Event struct {
 	Data json.RawMessage
 }
 
-// A Conn is one session for several goroutines. Calls are sent one at a time, as the agent requires.
+// A Conn is one session, safe for concurrent use. Calls are sent one at a time, as the agent requires.
 type Conn struct {
 	nc   net.Conn
 	name string // socket path, for messages

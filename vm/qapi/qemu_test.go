@@ -12,7 +12,6 @@ import (
 	"time"
 )
 
-// startQEMU runs a real QEMU with stopped CPUs; path is its QMP socket.
 func startQEMU(t *testing.T, machine string) (path string, exited <-chan error) {
 	t.Helper()
 	bin, err := exec.LookPath("qemu-system-x86_64")
@@ -23,7 +22,6 @@ func startQEMU(t *testing.T, machine string) (path string, exited <-chan error) 
 		t.Skip("qemu-system-x86_64 is not installed")
 	}
 	path = socketPath(t)
-	// Clients need not wait for the file.
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +140,6 @@ func TestQEMUSendsEvents(t *testing.T) {
 	}
 }
 
-// Another client waits in the socket's queue until the first leaves.
 func TestQEMUServesTheNextWhenOneLeaves(t *testing.T) {
 	noLeaks(t)
 	path, _ := startQEMU(t, "none")

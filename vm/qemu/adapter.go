@@ -17,7 +17,6 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// adapterArgs includes a root port with room for the registers.
 func adapterArgs(i int, n NIC, bridge string) []string {
 	port := fmt.Sprintf("cx%d", i)
 	return []string{"-device",
@@ -27,15 +26,14 @@ func adapterArgs(i int, n NIC, bridge string) []string {
 
 func adapterID(i int) string { return fmt.Sprintf("nic%d", i) }
 
-// AdapterState names a template's file of an adapter, as saved by connectx.Port.
+// AdapterState names the file of an adapter in a template, as saved by connectx.Port.
 func AdapterState(i int) string { return fmt.Sprintf("adapter%d", i) }
 
 func guestState(i int) string { return AdapterState(i) + ".json" }
 
-// An adapterInGuest is an adapter's state in a template's QEMU and guest.
 type adapterInGuest struct {
 	PCI *vm.PCIDevice
-	// Names has the memory addresses of adapterNames.
+	// Names are the memory addresses of adapterNames.
 	Names [][]int64
 }
 
@@ -51,7 +49,6 @@ func adapterNames(mac [6]byte) [][]byte {
 	return [][]byte{guid[:], swapped[:], permanent}
 }
 
-// findNames searches a memory file that begins at address from.
 func findNames(places [][]int64, path string, from int64, names [][]byte) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -170,7 +167,6 @@ func readAdapters(dir string, n int) ([]adapterInGuest, error) {
 	return all, nil
 }
 
-// rename replaces identifiers in a clone's memory by its NICs'.
 func rename(all []block, files []*os.File, adapters []adapterInGuest, nics []NIC) error {
 	for i, a := range adapters {
 		mac, err := net.ParseMAC(nics[i].MAC)

@@ -14,7 +14,6 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// A clone has its own identifiers in all places; the rest of its memory is equal.
 func TestClonesHaveNamesOfTheirOwn(t *testing.T) {
 	memory := func(mac [6]byte) []byte {
 		b := bytes.Repeat([]byte{0x52, 0x54, 0}, 30000)
@@ -66,7 +65,6 @@ func TestClonesHaveNamesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// Unreadable adapters or memory make no node.
 func TestTemplateWithoutItsAdapters(t *testing.T) {
 	dir := t.TempDir()
 	files := []string{guestState(0), fileBlocks, blockFile(0)}

@@ -13,7 +13,6 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// agentPort is the name that qemu-ga looks for.
 const agentPort = "org.qemu.guest_agent.0"
 
 // setupPort is rackless-node's; see guest.Setup.
@@ -28,7 +27,7 @@ const socketSetup = "setup.sock"
 // SSHPorts limits concurrent connections to a full node.
 const SSHPorts = 4
 
-// SSHSocket names the socket of sshd's i-th port, in the guest [SSHPort].
+// SSHSocket names the host's socket of the i-th port for sshd; the guest knows it as [SSHPort].
 func SSHSocket(i int) string { return fmt.Sprintf("ssh%d.sock", i) }
 
 // SSHPort is the guest's name of the port.
@@ -195,7 +194,7 @@ func (s Spec) smp() string {
 	return cpus + ",sockets=" + cpus
 }
 
-// A Spec is a wanted node.
+// A Spec is the wanted state of a node.
 type Spec struct {
 	Lab  string // for process lists
 	Name string // unique in the lab
@@ -207,7 +206,7 @@ type Spec struct {
 	Image  *image.Image // nil means the driver's
 	// Home is /home of all nodes, unless empty.
 	Home Home
-	// Adapters makes the NICs ConnectX. QEMU needs vfio-user.
+	// Adapters makes the NICs ConnectX adapters. QEMU needs vfio-user.
 	Adapters bool
 	GPUs     []GPU // needs Adapters
 	// NUMANodes are seen by the guest of a node with adapters. With 0, clones share more memory with their template.
@@ -228,11 +227,11 @@ type Home struct {
 	Security string
 }
 
-// A NIC is of one node.
+// A NIC is a network device of a node.
 type NIC struct {
 	MAC    string
 	Socket string // of its switch port
-	// Adapter is the socket of the emulating server; "" for virtio.
+	// Adapter is the socket of the server that emulates the NIC; "" for virtio.
 	Adapter string
 	Model   string // of the adapter
 	NUMA    int    // if the node has any
@@ -250,6 +249,6 @@ type Node struct {
 	Console     string // unix socket, serial
 	Log         string // file with the console's output
 
-	// Setup is for one use by the caller, which closes it; see guest.NewSetup.
+	// Setup is used once and closed by the caller; see guest.NewSetup.
 	Setup net.Conn
 }

@@ -25,7 +25,6 @@ type GPU struct {
 	Path   lab.GPUPath // node and sys need NUMA nodes
 }
 
-// shapes drops the names of sockets, as in a template.
 func (s Spec) shapes() []GPU {
 	return lists.Map(s.GPUs, func(g GPU) GPU {
 		g.Socket = ""
@@ -33,7 +32,7 @@ func (s Spec) shapes() []GPU {
 	})
 }
 
-// PathOf returns the path from adapter to GPU.
+// PathOf returns the path from an adapter to a GPU.
 func (s Spec) PathOf(nic, gpu int) lab.GPUPath {
 	g := s.GPUs[gpu]
 	switch {
@@ -57,18 +56,17 @@ func (s Spec) numaOf(g GPU) int {
 
 func gpuID(i int) string { return fmt.Sprintf("gpu%d", i) }
 
-// GPUState names a template's file of a GPU, as saved by gpu.GPU.
+// GPUState names the file of a GPU in a template, as saved by gpu.GPU.
 func GPUState(i int) string { return fmt.Sprintf("gpu%d", i) }
 
 func gpuInGuest(i int) string { return GPUState(i) + ".json" }
 
-// A pciTree makes the arguments of ports, switches and the devices behind them.
 type pciTree struct {
 	spec    Spec
 	args    []string
 	chassis int
 	bridges [][]string // each host bridge's, except for the chipset
-	buses   int        // in use, if there are such host bridges
+	buses   int
 }
 
 // pciArgs gives each adapter a root port. Its GPUs on path pix are behind the same switch, on path pxb behind a second
@@ -117,7 +115,6 @@ func (t *pciTree) numa() {
 	}
 }
 
-// alone gives a GPU its own host bridge.
 func (t *pciTree) alone(g int) {
 	t.rooted(g, t.bridge(t.spec.numaOf(t.spec.GPUs[g])))
 	t.done()
@@ -161,7 +158,6 @@ func (t *pciTree) nic(i int, bridge string) {
 	}
 }
 
-// rooted gives a GPU its own root port.
 func (t *pciTree) rooted(g int, bridge string) {
 	t.chassis++
 	root := fmt.Sprintf("gp%d", g)
@@ -170,7 +166,6 @@ func (t *pciTree) rooted(g int, bridge string) {
 	t.gpu(g, root)
 }
 
-// onBus returns "" for the chipset's.
 func onBus(bridge string) string {
 	if bridge == "" {
 		return ""
@@ -199,7 +194,6 @@ func (t *pciTree) gpu(g int, bus string) {
 	t.device(vm.VFIOUser{ID: gpuID(g), Bus: bus, Socket: t.spec.GPUs[g].Socket})
 }
 
-// below returns the name of a new downstream port.
 func (t *pciTree) below(upstream string) string {
 	t.chassis++
 	id := fmt.Sprintf("dn%d", t.chassis)
@@ -216,7 +210,6 @@ func (t *pciTree) room(more int64, gpus []int) string {
 		uint64(1)<<bits.Len64(uint64(all-1)))
 }
 
-// templateGPUs are emulated by this process while the template is made.
 type templateGPUs []*gpu.GPU
 
 func (all *templateGPUs) serve(dir string, gpus []GPU) ([]GPU, error) {

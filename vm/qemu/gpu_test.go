@@ -13,7 +13,6 @@ import (
 	"github.com/rackless/rackless/lab"
 )
 
-// A tree has the bus above each device, by its id, or by its socket for vfio-user.
 type tree struct {
 	above, kind map[string]string
 	numa, nr    map[string]int // of host bridges
@@ -55,7 +54,6 @@ func treeOf(t *testing.T, args []string) tree {
 	return out
 }
 
-// way ends at the host bridge.
 func (o tree) way(id string) (buses []string, bridge string) {
 	for bus := o.above[id]; ; bus = o.above[bus] {
 		if bus == "pcie.0" || o.kind[bus] == "pxb-pcie" {
@@ -105,7 +103,6 @@ func TestPlacesOfGPUs(t *testing.T) {
 	}
 }
 
-// numaSpec has two NICs per NUMA node, and GPUs on all paths.
 func numaSpec() Spec {
 	s := Spec{Adapters: true, NUMANodes: 2, CPUs: 4, Memory: 1 << 30}
 	for i := range 4 {
@@ -120,8 +117,8 @@ func numaSpec() Spec {
 	return s
 }
 
-// PathOf knows the tree. Bus numbers do not overlap, and follow the order in which the kernel finds the host bridges,
-// which is that of the devices' numbers.
+// PathOf agrees with the tree. Bus numbers do not overlap, and follow the order in which the kernel finds the host
+// bridges, which is that of the devices' numbers.
 func TestPlacesInNUMANodes(t *testing.T) {
 	s := numaSpec()
 	tree := treeOf(t, pciArgs(s))

@@ -23,16 +23,15 @@ import (
 
 type block struct {
 	Bytes int64 `json:"bytes"`
-	// Shared is with the adapters' server, instead of copied on write.
+	// Shared memory is mapped by the adapters' server, instead of copied on write.
 	Shared bool `json:"shared"`
 
 	path string // path of its file
 }
 
-// args are of block i, and of the NUMA node with these CPUs.
 func (b block) args(i int, cpus string) []string {
 	object := vm.MemoryFile(fmt.Sprintf("ram%d", i), b.Bytes, b.path, b.Shared)
-	if !b.Shared { // tells the server that memory is unshared
+	if !b.Shared { // the server recognizes unshared memory by its read-only file
 		object += ",readonly=on,rom=off"
 	}
 	node := fmt.Sprintf("node,nodeid=%d,memdev=ram%d", i, i)
@@ -55,7 +54,6 @@ func (s Spec) nodeCPUs(node int) string {
 	return fmt.Sprintf("%d-%d", first(node), first(node+1)-1)
 }
 
-// numaBlocks divides equally, in whole MiB.
 func numaBlocks(memory int64, nodes int) []block {
 	all := make([]block, nodes)
 	for i := range all {
@@ -136,7 +134,6 @@ func keepCold(all []block, flags []uint64, places [][]int64) {
 	}
 }
 
-// pageFlags needs the start address of the guest's memory.
 func pageFlags(ctx context.Context, a *guest.Agent, memory int64) ([]uint64, error) {
 	out, err := a.Output(ctx, "tail", "-c", fmt.Sprintf("+%d", memory/4096*8+1), "/proc/kpageflags")
 	if err != nil {
@@ -154,7 +151,7 @@ const fileBlocks = "memory.json"
 
 func blockFile(i int) string { return fmt.Sprintf("%s%d", fileRAM, i) }
 
-// readBlocks returns a template's blocks, and copies of the files of shared ones.
+// readBlocks copies the files of shared blocks.
 func readBlocks(dir string, sockets vm.Sockets) (all []block, files []*os.File, err error) {
 	if err := atomicfile.ReadJSON(filepath.Join(dir, fileBlocks), &all); err != nil {
 		return nil, nil, fmt.Errorf("memory of the template: %w", err)
@@ -173,7 +170,6 @@ func readBlocks(dir string, sockets vm.Sockets) (all []block, files []*os.File, 
 	return all, files, nil
 }
 
-// emptyBlocks is the memory of a node that boots.
 func emptyBlocks(s Spec) ([]block, []*os.File, error) {
 	all := numaBlocks(s.Memory, max(s.NUMANodes, 1))
 	var files []*os.File
@@ -194,7 +190,6 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// writeName takes an address of the whole memory, and writes only to shared blocks.
 func writeName(all []block, files []*os.File, name []byte, at int64) error {
 	for _, b := range all {
 		if at < b.Bytes {

@@ -28,7 +28,7 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// A Driver makes nodes, several concurrently. Do not change its exported fields after the first use.
+// A Driver makes nodes, and is safe for concurrent use. Set its exported fields before the first use.
 type Driver struct {
 	Binary  string   // the emulator, e.g. "/usr/bin/qemu-system-x86_64"
 	Version string   // as of vm.Find
@@ -38,8 +38,8 @@ type Driver struct {
 	Cache   string // directory of the templates
 	Cold    bool   // boot every node, for comparison
 
-	bootLimit time.Duration // for tests; 0 means the constant
-	moreArgs  string        // for templates' kernels, by tests
+	bootLimit time.Duration
+	moreArgs  string // for templates' kernels, by tests
 
 	mu        sync.Mutex
 	templates map[string]*vm.Template // by key, opened by Prepare
@@ -54,7 +54,6 @@ func (d *Driver) vm(m machine) vm.Machine {
 
 func (d *Driver) image(s Spec) *image.Image { return cmp.Or(s.Image, d.Image) }
 
-// trustTSC is about templates' kernels; see vm.TrustTSC.
 func (d *Driver) trustTSC() bool { return d.Image.Arch() == "amd64" && vm.TrustTSC(d.Accel) }
 
 // templateKey hashes everything that the guest can see.
@@ -143,7 +142,7 @@ const bootLimit, fullBootLimit = 180 * time.Second, 30 * time.Minute
 // systemStarted waits for systemd and udev, and syncs the disk. Failed units are a matter of the image.
 const systemStarted = "systemctl is-system-running --wait >/dev/null; udevadm settle --timeout=600; sync"
 
-// bootTemplate returns vm.ErrClock if the kernel, told not to doubt its TSC, should have.
+// bootTemplate returns vm.ErrClock if the kernel should have doubted its TSC.
 func (d *Driver) bootTemplate(ctx context.Context, c vm.Cache, key string, s Spec,
 	trustTSC bool) (*vm.Template, error) {
 	shape := Spec{Lab: "template", Name: key, CPUs: s.CPUs, Memory: s.Memory, Adapters: s.Adapters, GPUs: s.shapes(),
@@ -179,7 +178,6 @@ func (d *Driver) bootTemplate(ctx context.Context, c vm.Cache, key string, s Spe
 	return c.Make(ctx, t, b)
 }
 
-// templateHome is empty, in place of the clones' /home.
 func templateHome(dir string) Home { return Home{Dir: filepath.Join(dir, "home"), Security: "none"} }
 
 func withDisk(b *vm.Boot, m *machine, home bool) {
@@ -242,7 +240,6 @@ func (d *Driver) withAdapters(b *vm.Boot, m *machine, a *templateAdapters) error
 
 const fileRAM = "ram"
 
-// fileDisk is of a full node or its template.
 const fileDisk = "disk.qcow2"
 
 // clearMemory fills free memory with zeros, because leftovers of the boot would be copied to each clone. It spares 16
@@ -252,7 +249,7 @@ const fileDisk = "disk.qcow2"
 //go:embed clear_memory.sh
 var clearMemory string
 
-// loginLimit is for a user's system that is up to run its seed.
+// loginLimit is for a user's system that is up, but does not run its seed.
 const loginLimit = 2 * time.Minute
 
 // giveUp ends loginLimit after a login prompt on the console.

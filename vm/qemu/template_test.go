@@ -147,7 +147,7 @@ func TestTemplate(t *testing.T) {
 		if !vm.TrustTSC(d.Accel) {
 			t.Skip("the TSC of this machine is not steady")
 		}
-		// A first measurement (Linux, arch/x86/kernel/tsc.c) too far from the second.
+		// The first measurement (Linux, arch/x86/kernel/tsc.c), from which the second is too far.
 		bad := &Driver{Binary: bin, Version: version, Accel: "tcg", Image: img, Cache: shortDir(t),
 			moreArgs: " tsc_early_khz=544000"}
 		if _, err := bad.bootTemplate(limited(t), vm.Cache{Dir: bad.Cache}, "key", shape(""),

@@ -149,7 +149,7 @@ func (l *Login) String() string {
 	return u.String()
 }
 
-// A Conn is a session, for several goroutines.
+// A Conn is a session at a vCenter or an ESXi host, safe for concurrent use.
 type Conn struct {
 	URL    string // without user and password
 	client *govmomi.Client
@@ -163,7 +163,7 @@ type Conn struct {
 	hostsSeen map[string]types.ManagedObjectReference
 }
 
-// Connect opens a session; Close it.
+// Connect opens a session, which Close ends.
 func Connect(ctx context.Context, l *Login) (*Conn, error) {
 	trace.Runs("", []string{"vsphere", l.String()})
 	s := soap.NewClient(l.url, l.insecure)
@@ -203,7 +203,6 @@ func (t readToTheEnd) RoundTrip(req *http.Request) (*http.Response, error) {
 
 type restReader struct{ io.ReadCloser }
 
-// maxRest is far more than any data after the last element.
 const maxRest = 64 << 10
 
 func (r restReader) Close() error {
@@ -211,7 +210,8 @@ func (r restReader) Close() error {
 	return r.ReadCloser.Close()
 }
 
-// Open connects to the environment's vCenter. at, unless empty, is the URL that it must have.
+// Open connects to the vCenter in this process's environment. at, unless "", is the URL of an earlier session, which
+// must be the same.
 func Open(ctx context.Context, at string) (*Conn, error) {
 	l, err := ReadLogin(os.Getenv)
 	if err != nil {
@@ -263,7 +263,6 @@ func (c *Conn) hosts(ctx context.Context) (map[string]types.ManagedObjectReferen
 	return all, nil
 }
 
-// host relies on names that are unique in a vCenter.
 func (c *Conn) host(ctx context.Context, name string) (*object.HostSystem, error) {
 	all, err := c.hosts(ctx)
 	if err != nil {
@@ -279,7 +278,6 @@ func (c *Conn) host(ctx context.Context, name string) (*object.HostSystem, error
 	return nil, fmt.Errorf("%s has no host %q; it has %s", c.URL, name, strings.Join(names, ", "))
 }
 
-// hostName falls back to the object's name.
 func (c *Conn) hostName(ctx context.Context, ref types.ManagedObjectReference) (string, error) {
 	all, err := c.hosts(ctx)
 	for name, host := range all {

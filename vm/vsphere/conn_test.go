@@ -180,7 +180,7 @@ func TestReadHost(t *testing.T) {
 	if diff := cmp.Diff(h, saved); diff != "" {
 		t.Errorf("read from what govc saves it is another host (-live +saved):\n%s", diff)
 	}
-	// Read alone, a host reports it.
+	// A host is read without its virtual machines, and reports it.
 	alone := filepath.Join(t.TempDir(), "host.xml")
 	if err := os.Rename(file, alone); err != nil {
 		t.Fatal(err)

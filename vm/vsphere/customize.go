@@ -21,7 +21,7 @@ import (
 // customizedKey is a virtual machine's parameter.
 const customizedKey = "rackless.customized"
 
-// A customizeOp names a guest and sets addresses at its first start.
+// A customizeOp gives a guest its name and addresses at its first start.
 type customizeOp struct {
 	machine
 	Host    string         `json:"host"`

@@ -103,7 +103,7 @@ type guestConn struct {
 	done     chan struct{}
 }
 
-// A guestFile grows. A transfer always has the whole file.
+// A guestFile is read while it grows. A transfer always has the whole file.
 type guestFile struct {
 	path string
 	text []byte // the last transfer
@@ -156,7 +156,7 @@ func (g *guestConn) Call(ctx context.Context, command string, args, result any) 
 	return recode(got, result)
 }
 
-// refused means by the guest itself.
+// refused reports whether the guest itself refused the request.
 func refused(err error) bool {
 	var operation types.BaseGuestOperationsFault
 	var file types.BaseFileFault

@@ -16,7 +16,7 @@ import (
 	"github.com/rackless/rackless/host/change"
 )
 
-// A hostOp also changes a switch of a host.
+// A hostOp changes a setting of a host, or of a switch of the host.
 type hostOp struct {
 	Host    string `json:"host"`
 	Setting string `json:"setting"`

@@ -20,7 +20,7 @@ import (
 	"github.com/rackless/rackless/lab"
 )
 
-// Kinds returns a session's ops of journals.
+// Kinds returns the ops of journals, for a session.
 func Kinds(c *Conn) change.Kinds {
 	return change.Kinds{
 		kindClone:    func() change.Op { return &cloneOp{machine: machine{conn: c}} },
@@ -276,7 +276,7 @@ func (o *cloneOp) location(ctx context.Context) (*types.VirtualMachineRelocateSp
 	return spec, nil
 }
 
-// Restore removes the lab's machine with its disks.
+// Restore removes the machine with its disks, if it belongs to the lab.
 func (o *cloneOp) Restore(ctx context.Context, s *change.System, _ change.State) error {
 	f, _, err := o.conn.place(ctx, o.Datacenter, o.Folder)
 	if err != nil {
@@ -410,5 +410,5 @@ func (o *powerOp) Restore(ctx context.Context, _ *change.System, before change.S
 	return finish(ctx)(vm.PowerOff(ctx))
 }
 
-// Restored means off again, or gone.
+// Restored reports whether the machine is off again, or gone.
 func (o *powerOp) Restored(before, now change.State) bool { return now == absent || now == before }

@@ -126,7 +126,7 @@ func truth(name string, get func(*vmConfig) *bool, set func(*vmSpec, bool)) sett
 	}}
 }
 
-// reservation is of CPU time or memory, 0 for none.
+// reservation is the setting of reserved CPU time or memory, with 0 for none.
 func reservation(name string, get func(*vmConfig) *types.ResourceAllocationInfo,
 	of func(*vmSpec) **types.ResourceAllocationInfo) setting {
 	return number(name, func(c *vmConfig) int64 {
@@ -159,7 +159,7 @@ func shares(name string, get func(*vmConfig) *types.ResourceAllocationInfo,
 	}}
 }
 
-// parameter is removed by vSphere if set to "".
+// parameter is one of the configuration file. vSphere removes it if it is set to "".
 func parameter(name string) setting {
 	return setting{name, func(c *vmConfig) string { return esxi.Parameter(c, name) },
 		func(s *vmSpec, _ *vmConfig, text string) error {
@@ -230,7 +230,7 @@ func function(text string) (*types.VirtualPCIPassthroughDeviceBackingInfo, error
 	return nil, fmt.Errorf("device %q: want an address, the numbers of vendor and device, and a system", text)
 }
 
-// cardText is for adapters except virtual functions.
+// cardText returns the network of an adapter that is not a virtual function.
 func cardText(d types.BaseVirtualDevice) (string, bool) {
 	if _, vf := d.(*types.VirtualSriovEthernetCard); vf {
 		return "", false

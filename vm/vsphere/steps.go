@@ -151,7 +151,7 @@ func (m *maker) look(ctx context.Context) error {
 	return nil
 }
 
-// toCome marks a port group without a key yet.
+// toCome marks a port group that has no key yet.
 const toCome = "@(to be made)"
 
 // lookNetworks is about adapters except virtual functions: the template's, then in the order in which settings adds
@@ -320,7 +320,7 @@ func (m *maker) hostSteps(ctx context.Context) (steps []change.Step, err error) 
 	return steps, nil
 }
 
-// enabledVFs of a PF may be in use.
+// enabledVFs returns the present number of a PF's virtual functions, which may be in use.
 func (m *maker) enabledVFs(pf string) int {
 	for i := range m.host.PCI {
 		d := &m.host.PCI[i]
@@ -335,7 +335,7 @@ func (m *maker) enabledVFs(pf string) int {
 	return 0
 }
 
-// inForce is false until a restart of the host.
+// inForce reports whether the virtual functions exist; otherwise they wait for a restart of the host.
 func (m *maker) inForce(o *hostOp) func(context.Context, *change.System) (bool, error) {
 	return func(ctx context.Context, _ *change.System) (bool, error) {
 		h, err := m.conn.host(ctx, o.Host)

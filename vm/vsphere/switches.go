@@ -23,7 +23,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A switchOp makes a virtual switch, with uplinks and port groups. It never changes another's.
+// A switchOp makes a virtual switch, with uplinks and port groups. It never changes a switch that it has not made.
 type switchOp struct {
 	Lab        string         `json:"lab"`
 	Datacenter string         `json:"datacenter,omitempty"`
@@ -366,5 +366,5 @@ func (o *switchOp) removeStandard(ctx context.Context, have *switchState) error 
 	return explain(n.RemoveVirtualSwitch(ctx, o.Name))
 }
 
-// Restored means gone, or existed before.
+// Restored reports whether the switch is gone, or existed before.
 func (o *switchOp) Restored(before, now change.State) bool { return now == absent || before != absent }

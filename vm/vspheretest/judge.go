@@ -33,7 +33,7 @@ func (s *Server) judge(ctx *simulator.Context, m *simulator.Method) (mo.Referenc
 	return nil, nil
 }
 
-// MinMTU and MaxMTU are a switch's, in bytes.
+// MinMTU and MaxMTU are the limits of switches, in bytes.
 const MinMTU, MaxMTU = 1280, 9000
 
 // judgeSwitch refuses a wrong version or MTU, which it sets, because the simulator forgets it.

@@ -37,7 +37,7 @@ const (
 	SystemID  = "5e1c55c0-host-c0h" // passthrough's name of the host
 )
 
-// VFs is per port of the ConnectX-5.
+// VFs is the number of virtual functions of each port of the ConnectX-5.
 const VFs = 16
 
 // A Server simulates vCenter.
@@ -61,7 +61,7 @@ type T interface {
 	Context() context.Context
 }
 
-// New starts realistic hosts until the test ends.
+// New starts a vCenter with realistic hosts, until the test ends.
 func New(t T) *Server {
 	t.Helper()
 	log.SetOutput(io.Discard) // the simulator logs every refusal
@@ -162,7 +162,7 @@ func (s *Server) equip() {
 		r.Get(*h.ConfigManager.NetworkSystem).(*simulator.HostNetworkSystem).NetworkInfo = &network
 		h.Hardware, h.Config = &hw, &config
 		s.targets(h)
-		// Not one object for all hosts.
+		// The simulator shares one object among all hosts.
 		for _, ref := range []**types.ManagedObjectReference{&h.ConfigManager.PciPassthruSystem,
 			&h.ConfigManager.PowerSystem, &h.ConfigManager.KernelModuleSystem} {
 			*ref = &types.ManagedObjectReference{Type: (*ref).Type, Value: (*ref).Value + "-" + h.Self.Value}
@@ -200,7 +200,7 @@ func (s *Server) equip() {
 	}
 }
 
-// place moves to Host; the simulator chooses at random.
+// place moves a machine to Host, because the simulator chooses a host at random.
 func (s *Server) place(vm *simulator.VirtualMachine) {
 	for _, e := range s.Model.Map().All("HostSystem") {
 		h := e.(*simulator.HostSystem)
