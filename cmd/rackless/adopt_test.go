@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/vm/libvirttest"
 )
 
-// tenantXML has its emulator on the CPU of its only virtual CPU.
+// tenantXML's emulator is on the CPU of its only virtual CPU.
 const tenantXML = `<domain type='qemu'>
   <name>tenant</name>
   <description>  two  spaces, an &amp; and a line

@@ -20,8 +20,8 @@ import (
 	"github.com/rackless/rackless/study/results"
 )
 
-// newBaselineCmd's baselines are stored apart from the measurements, because users may remove measurements and a CI job
-// has only the file.
+// newBaselineCmd makes rackless bench baseline. A baseline is stored apart from the measurements, because users may
+// remove these and a CI job has only the file.
 func newBaselineCmd(a *app) *cobra.Command {
 	return grouping("baseline", "Compare a measurement with an earlier one, with a tolerance, for example in CI",
 		newBaselineSaveCmd(a), newBaselineCheckCmd(a))

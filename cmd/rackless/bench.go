@@ -95,7 +95,7 @@ func (a *app) bench(ctx context.Context, args []string, f benchFlags) error {
 		return cli.Usage(fmt.Errorf("--warm-ups %d, --cool-down %v, --repeat %d: the first two are 0 or more, "+
 			"the last 1 to %d", f.WarmUps, f.CoolDown, f.Repeat, maxRepeat))
 	}
-	// It would spoil the figures of both.
+	// A measurement beside a running study would spoil the figures of both.
 	if by, err := a.studyHolder(); err != nil {
 		return err
 	} else if by != nil && !f.anyway {

@@ -44,7 +44,7 @@ type tenant struct {
 	ran, waited time.Duration // since the tenant's start
 }
 
-// One is gone when the host boots, one is started by libvirt at each boot.
+// For a tenant that is gone when the host boots, and one that libvirt starts at each boot.
 const (
 	untilBoot = "virsh create tenant.xml"
 	atBoots   = "virsh define tenant.xml && virsh autostart tenant && virsh start tenant"
@@ -95,10 +95,10 @@ func (n *tenant) hadItsCPU(t *testing.T) {
 	}
 }
 
-// byReboot fail on a host that is prepared without a reboot.
+// byReboot are the checks that fail on a host that is prepared without a reboot.
 var byReboot = []string{checks.IDKernelArgs, checks.IDThreads, checks.IDInterrupts}
 
-// verified allows faults of some checks.
+// verified fails the test if verify found faults by checks that are not allowed to fail.
 func (h *small) verified(t *testing.T, out string, status int, allowed ...string) {
 	t.Helper()
 	out, _, _ = strings.Cut(out, "\n]")

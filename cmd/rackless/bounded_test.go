@@ -28,7 +28,7 @@ import (
 	"github.com/rackless/rackless/vm/emulate"
 )
 
-// Of files that this test does not replace by an endless one.
+// For files that this test does not replace by an endless one.
 const (
 	onlyWritten   = "only written"
 	asStudyReport = "opened by the same function as for study report" // by a server or beside a lab
@@ -262,7 +262,7 @@ func endInFIFO(t *testing.T, line string) {
 	t.Log(out.String())
 }
 
-// runInLittleMemory expects a soon failure, but not by running out of memory.
+// runInLittleMemory expects a call of rackless to fail soon, but not by running out of memory.
 func runInLittleMemory(t *testing.T, dir string, args []string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

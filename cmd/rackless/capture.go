@@ -97,7 +97,7 @@ func (a *app) capture(ctx context.Context, r *rack.Rack, c *fabric.Client, f cap
 	// Ctrl-C, the limits, and a full disk all end through ctx.
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	// Not in the switch, which keeps forwarding.
+	// Not in the switch, which keeps forwarding frames meanwhile.
 	filter := &fabric.PacketFilter{W: w, Keep: keep, Limit: f.count, Full: end}
 	var began time.Time
 	state := func() string {
@@ -115,7 +115,7 @@ func (a *app) capture(ctx context.Context, r *rack.Rack, c *fabric.Client, f cap
 		}
 	}
 	err = c.Capture(ctx, opts, filter)
-	// It must neither leave an empty file nor replace an earlier one.
+	// A failed capture must neither leave an empty file nor replace an earlier one.
 	err = errors.Join(err, closeFile(err != nil && (f.force || filter.Packets.Load() == 0)))
 	if meter != nil {
 		meter.Close()

@@ -21,7 +21,6 @@ func newDoctorCmd(a *app) *cobra.Command {
 		Short: "Check what this machine can do as a host of labs, and how to fix what it lacks",
 		Args:  cli.ExactArgs(0, "no argument"),
 		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, _ []string) error {
-			// The display shows only the running step.
 			ui := a.display()
 			out := doctor.Look(ctx, doctor.Options{Dirs: d, Probe: probe, Progress: &rack.Progress{Report: ui.Quiet()}})
 			ui.Close()

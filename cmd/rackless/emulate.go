@@ -231,7 +231,7 @@ func newEmulateLsCmd(a *app) *cobra.Command {
 		Args:              cli.ExactArgs(0, "no argument"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.inDirs(func(_ context.Context, d rack.Dirs, _ []string) error {
-			// Both hosts and an error are possible.
+			// List may return hosts together with an error.
 			hosts, err := emulate.List(d)
 			out := hostsOutput{Hosts: []emulate.Item{}}
 			for _, h := range hosts {

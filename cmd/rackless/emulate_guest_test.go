@@ -201,7 +201,6 @@ mstconfig -d $nic.0 query LINK_TYPE_P1 || echo "exit status $?"`
 
 const programPath = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
 
-// hasFirmware compares with output for real cards.
 func hasFirmware(ctx context.Context, t *testing.T, h *emulate.Host, from, to topology.PCIAddr) {
 	t.Helper()
 	var out, complaints bytes.Buffer
@@ -246,7 +245,6 @@ func hasFirmware(ctx context.Context, t *testing.T, h *emulate.Host, from, to to
 	}
 }
 
-// carriesRDMA compares with output for the real card.
 func carriesRDMA(ctx context.Context, t *testing.T, h *emulate.Host, model string, from, to topology.PCIAddr) {
 	t.Helper()
 	var out, complaints bytes.Buffer

@@ -70,7 +70,6 @@ func newEmulated(t *testing.T, name string, profile ...string) *emulatedHost {
 // commandLimit is for nested machines, which take minutes to boot. It exceeds the timeout of up, whose error says more.
 const commandLimit = 25 * time.Minute
 
-// run returns standard output, with standard error if the program failed.
 func (e *emulatedHost) run(t *testing.T, args ...string) (output string, status int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), commandLimit)
@@ -110,7 +109,6 @@ func (e *emulatedHost) mustHost(t *testing.T, command string) string {
 	return out
 }
 
-// start starts the host if necessary.
 func (e *emulatedHost) start(t *testing.T, command string) (output string, status int) {
 	t.Helper()
 	return e.run(t, slices.Concat([]string{"emulate", "--keep"}, e.profile, []string{"--", "sh", "-c", command})...)

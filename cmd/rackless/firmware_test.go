@@ -53,7 +53,6 @@ func TestPrepareSetsTheFirmwareOfAConnectX(t *testing.T) {
 	}
 }
 
-// nodesDriveTheirFunctions requires RDMA between the lab's nodes.
 func (h *small) nodesDriveTheirFunctions(t *testing.T) {
 	t.Helper()
 	h.mustHost(t, "rackless up lab.yaml && rackless verify virtual")

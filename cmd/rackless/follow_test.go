@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/rack/course"
 )
 
-// followed are run in turn by a script.
+// followed are the pages that a script follows, in turn.
 var followed = []string{"docs/course.md", "docs/first-lab.md"}
 
 var (

@@ -33,7 +33,7 @@ const guardRoundsDrawn = 3
 
 // guardsRefuse makes a plan dangerous after it was made, in an emulated host, and prepares it: everything stays as it
 // is. Guards for things that this host lacks (a disk on a card of its own, mounted, with swap, or as the root; a
-// console on the GPU) are tested in host/device, on a real kernel too.
+// console on the GPU) are tested in host/device, on a real kernel too: no plan would ask for them.
 func guardsRefuse(t *testing.T, rounds [][]guardCase) {
 	h := newSmall(t, "guards", smallProfile)
 	h.isAsItsImage(t)
@@ -67,7 +67,7 @@ func guardsRefuse(t *testing.T, rounds [][]guardCase) {
 			h.each(t, undo)
 		})
 	}
-	// Nothing blocks prepare. Debian's driverctl lists the devices given away.
+	// Nothing of the rounds blocks prepare. With Debian's driverctl installed, it lists the devices given away.
 	h.installDriverctl(t)
 	if out, status := h.host(t, "rackless prepare --yes"); status != exitReboot {
 		t.Errorf("prepare at last: status %d\n%s", status, out)

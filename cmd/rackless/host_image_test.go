@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// isAsItsImage leaves changed kernel arguments and files over a boot to TestPowerCut.
+// isAsItsImage leaves it to TestPowerCut that kernel arguments and files stay over a boot.
 func (h *small) isAsItsImage(t *testing.T) {
 	t.Helper()
 	d, err := rack.DefaultDirs(os.Getenv, os.Getuid())

@@ -50,7 +50,7 @@ func TestNothingInAFileSteersTheTerminal(t *testing.T) {
 			for what, line := range readsFiles {
 				switch {
 				case line == onlyWritten, line == asStudyReport, strings.HasSuffix(what, "--kernel"):
-					continue // any file is a kernel, and an image would be built
+					continue // every file is accepted as a kernel, and an image would be built for it
 				}
 				args := strings.Fields(line)
 				for i, arg := range args {
@@ -77,7 +77,7 @@ func TestNothingInAFileSteersTheTerminal(t *testing.T) {
 	}
 }
 
-// For people it is escaped; programs get it exactly.
+// Text is escaped for people, and exact for programs.
 func TestNothingInAStudySteersTheTerminal(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s.db")

@@ -238,7 +238,7 @@ func (a *app) hostJobs(ctx context.Context, o inspectOptions, paths []string) (a
 		err = add(inspect.Select(nil, a.in, o.grouping))
 	}
 	if err == nil && len(paths) > 0 {
-		// The contents of the files decide, so report it.
+		// The contents of the files decide which belong to one host, so report it.
 		err = add(inspect.Select(paths, a.in, o.grouping))
 	}
 	if err == nil && len(names) > 0 {
@@ -294,7 +294,7 @@ func (a *app) writeTable(form string, hosts interface {
 	return hosts.WriteTable(a.out, hostview.TableOptions{Width: a.width(), Color: a.color()})
 }
 
-// printHost prints, of many, a JSON line or a heading for each host.
+// printHost prints one host: of many, as a line of JSON or below a heading.
 func (a *app) printHost(r *readHost, o inspectOptions, many bool) error {
 	// As a whole or not at all, so that an error leaves no partial host.
 	var b bytes.Buffer
@@ -366,7 +366,7 @@ func (a *app) summarize(ctx context.Context, o inspectOptions, jobs inspect.Jobs
 		names, docs = append(names, r.name), append(docs, r.doc)
 		return nil
 	})
-	// Not a head alone, after the errors of all hosts.
+	// Without a host the table would be a head alone, after the errors.
 	if err == nil && (len(docs) > 0 || show.ForPrograms(o.form)) {
 		err = a.writeTable(o.form, hostview.NewGroup(names, docs))
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/machine/inspect"
 )
 
-// Exactly the kinds in the error about an unknown text.
+// The help has exactly the kinds in the error about an unknown text.
 func TestHelpOfInspectListsAllKindsOfTexts(t *testing.T) {
 	t.Parallel()
 	help, err := helpFiles.ReadFile("help/inspect.md")

@@ -15,7 +15,7 @@ import (
 // planArtifacts includes the scripts that prepare the host.
 var planArtifacts = host.Artifacts
 
-// upRefuses is about a valid lab on this machine.
+// upRefuses returns the error of up on this machine for a valid lab.
 var upRefuses = rack.Check
 
 // newLabDiffCmd shows the nodes that up would interrupt.

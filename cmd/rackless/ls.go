@@ -30,7 +30,7 @@ func newLsCmd(a *app) *cobra.Command {
 		Args:              cli.MaxArgs(1, "at most one lab"),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			// Both racks and an error are possible.
+			// openLabs may return labs together with an error.
 			racks, err := a.openLabs(args)
 			out := lsOutput{Labs: []rack.Description{}}
 			for _, r := range racks {

@@ -253,7 +253,7 @@ func setHelp(cmd *cobra.Command) {
 		return
 	}
 	long, examples, _ := strings.Cut(strings.TrimSuffix(string(text), "\n```\n"), "\n```\n")
-	// A list that the program makes.
+	// %s stands for a list that the program makes.
 	cmd.Long = strings.Replace(strings.TrimSpace(long), "%s", cmd.Long, 1)
 	if examples != "" {
 		cmd.Example = "  " + strings.ReplaceAll(examples, "\n", "\n  ")
@@ -302,7 +302,7 @@ func offerHosts(cmd *cobra.Command) {
 	})
 }
 
-// check refuses empty values, also of others.
+// check refuses an empty value of --host and of others.
 func (h *hostFlag) check(cmd *cobra.Command, what string, others ...string) error {
 	return cli.NotEmpty(cmd, what, append([]string{"host"}, others...)...)
 }

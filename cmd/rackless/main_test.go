@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"rackless": main})
 }
 
-// Those of testdata/lab start labs in make test, those of testdata/e2e in make test-e2e only; testdata/script needs
+// Scripts of testdata/lab start labs in make test, scripts of testdata/e2e in make test-e2e only; testdata/script needs
 // none.
 const (
 	scripts    = "testdata/script/*.txtar"
@@ -176,7 +176,6 @@ func nothingLeft(t *testing.T, run string) {
 
 var apps atomic.Int64
 
-// testApp has streams in memory, an empty home, and no labs.
 func testApp(t *testing.T) (a *app, out, err *bytes.Buffer) {
 	t.Helper()
 	home := t.TempDir()

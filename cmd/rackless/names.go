@@ -10,7 +10,7 @@ import (
 	"github.com/rackless/rackless/internal/cli"
 )
 
-// everyday are listed by "rackless --help", each in one line of 80 columns; --all lists all.
+// everyday commands are listed by "rackless --help", each in one line of 80 columns; --all lists all.
 var everyday = []struct{ name, does string }{
 	{"inspect", "Show this machine's topology, and what is wrong with it"},
 	{"plan", "Find the best place for the nodes of a lab on a host"},

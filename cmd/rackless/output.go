@@ -76,7 +76,7 @@ func (a *app) exactFor(cmd *cobra.Command) {
 	// Files, or the output of another program, in any format.
 	case "export", "host snapshot", "lab defaults", "lab schema", "link capture", "logs", "study raw":
 		w.Exact()
-	case "host check": // line ends are part of a diff
+	case "host check": // patch reads only the diff, and line ends are part of it
 		if f := cmd.Flags().Lookup("diff"); f.Value.String() == "true" {
 			w.Exact()
 		}

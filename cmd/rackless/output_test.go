@@ -38,7 +38,7 @@ import (
 	"github.com/rackless/rackless/vm/images"
 )
 
-// shapes is by the words after "```json" in docs/json.md.
+// shapes are keyed by the words after "```json" in docs/json.md.
 func shapes() map[string]func() any {
 	return map[string]func() any{
 		"ls":               func() any { return new(lsOutput) },

@@ -135,7 +135,7 @@ func (a *app) perftest(ctx context.Context, clientArg, serverArg, program string
 		ended <- err
 		close(ended)
 	}()
-	// Its port has to be free.
+	// The server's port has to be free afterwards.
 	defer func() {
 		kill()
 		for range ended {

@@ -60,7 +60,6 @@ func TestFlagsOfPlanThatContradictEachOtherAreRefused(t *testing.T) {
 // mayBeNull is documented in docs/json.md.
 var mayBeNull = map[string]bool{"placement": true}
 
-// nulls finds undocumented ones. An empty list must be [].
 func nulls(v any, at, key string) []string {
 	var all []string
 	switch v := v.(type) {

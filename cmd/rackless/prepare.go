@@ -306,7 +306,7 @@ func (a *app) changing() (*change.System, error) {
 	return s, nil
 }
 
-// binary is for the unit that continues at boot, or "".
+// binary returns the path of this program for the unit that continues at boot, or "".
 func (a *app) binary() string {
 	path, err := os.Executable()
 	if err != nil {

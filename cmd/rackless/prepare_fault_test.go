@@ -36,10 +36,10 @@ const (
 // fromStep resumes an interrupted long form.
 var fromStep = flag.Int("from-step", 1, "with -every-step, the first step at which the power is cut")
 
-// turns is per command, before the other one runs.
+// turns is the number of kills of a command after which the other one runs.
 const turns = 1
 
-// uncut kinds do not occur in testdata/faults, for this reason.
+// uncut lists the kinds of step that prepare does not take for testdata/faults, with the reason.
 var uncut = map[string]string{
 	"driverctl":              "TestGuardsRefuseAndNothingIsChanged installs that package",
 	"governor":               "emulated CPUs have none: host/tune",
@@ -58,7 +58,7 @@ const (
 	idleModules = "kvm_amd"
 )
 
-// A cutHost is small, with its valid states after an interruption.
+// A cutHost is interrupted in prepare and rollback, and has its valid states afterwards.
 type cutHost struct {
 	*small
 	rng      *rand.Rand // draws steps and moments
@@ -74,7 +74,7 @@ const (
 	cutRollback = "rackless rollback --yes"
 )
 
-// smallProfile is common, for a common template.
+// smallProfile is the host of most tests, which share a template.
 const smallProfile = "testdata/faults/host.yaml"
 
 // bootCutHost disables idle units and modules if boots is true, for shorter boots.
@@ -112,7 +112,6 @@ func (h *cutHost) bootAsItIsOff(t *testing.T, command, synced string) {
 	h.awaitServices(t)
 }
 
-// learn records the host's states and steps.
 func (h *cutHost) learn(t *testing.T) {
 	t.Helper()
 	h.before = h.state(t)
@@ -124,7 +123,6 @@ func (h *cutHost) learn(t *testing.T) {
 	h.readSteps(t)
 }
 
-// A small has few CPUs and every kind of device.
 type small struct{ *emulatedHost }
 
 func newSmall(t *testing.T, name, profile string) *small {
@@ -144,7 +142,8 @@ func newSmall(t *testing.T, name, profile string) *small {
 	return h
 }
 
-// ofBoot changes only by a reboot. A kernel booted with isolcpus keeps its work queues off those CPUs.
+// ofBoot matches the parts of a fingerprint that only a reboot changes. A kernel booted with isolcpus keeps its work
+// queues off those CPUs.
 var ofBoot = regexp.MustCompile(
 	`(?m)^(BOOT_IMAGE=|/sys/devices/system/cpu/(isolated|nohz_full):|/sys/devices/virtual/workqueue/cpumask:).*\n`)
 
@@ -173,7 +172,7 @@ func (h *cutHost) rollback(t *testing.T) {
 	h.mustHost(t, cutRollback)
 }
 
-// chain kills a command at each step, from run to run; the last one completes.
+// chain kills a command at each of the steps, one in each run; the last run completes.
 func (h *cutHost) chain(t *testing.T, command string, steps []string, phase string) {
 	t.Helper()
 	out, status := h.host(t, fmt.Sprintf(`for at in '%s'; do
@@ -210,7 +209,7 @@ func (h *cutHost) turnRound(t *testing.T, command string, steps []string, other,
 	return len(steps)
 }
 
-// phases are: the journal has a step that is not applied yet, or it is applied but not recorded.
+// phases are the moments of a step: the journal has it but it is not applied, or it is applied but not recorded.
 var phases = []string{"begun", "made"}
 
 func TestKilledPrepareGoesOnAndRollbackTakesBack(t *testing.T) {

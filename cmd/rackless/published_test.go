@@ -24,7 +24,6 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// madeLine does not depend on the runs.
 var madeLine = regexp.MustCompile(`(?m)This report was made .*\n`)
 
 var published = []string{"protected", "contention", "loss", "mtu", "loss-connectx", "mtu-connectx", "incast", "cluster",
@@ -152,7 +151,7 @@ func TestTheListOfStudiesHasTheirFigures(t *testing.T) {
 	}
 }
 
-// Each proved that it used RDMA.
+// Each test of make cluster-demo proved that it used RDMA.
 func TestPublishedClusterTests(t *testing.T) {
 	const dir = "../../docs/studies/cluster-tests"
 	data, err := results.Load(dir)
@@ -198,7 +197,7 @@ func publishedEffect(t *testing.T, db, name string, asked func(study.Comparison)
 	return doc.Result.Comparisons[i].Effect.Interval
 }
 
-// Estimates are right to a factor of two, on TCG nodes.
+// The estimates are right to a factor of two for studies on TCG nodes.
 func TestHowLongRunsTakeIsEstimated(t *testing.T) {
 	a, _, _ := testApp(t)
 	d, err := a.dirs()

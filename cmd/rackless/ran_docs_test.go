@@ -128,7 +128,7 @@ func each(t *testing.T, do func(text string), patterns ...string) {
 	}
 }
 
-// literals returns strings, and neighbours in a call or a list.
+// literals returns each string of a Go file, and strings next to each other in a call or a list.
 func literals(t *testing.T, file string) (all [][]string) {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), "", file, parser.SkipObjectResolution)

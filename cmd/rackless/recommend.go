@@ -86,7 +86,7 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 // recommendation includes the changes that a model fitted to studies and documents would make to the plan.
 func (a *app) recommendation(ctx context.Context, h *topology.Host, name string, l *lab.Lab, labFile, db string,
 	named []string) (out tables.Recommendation, err error) {
-	// Without a model first, to compare.
+	// Plan without a model first, for the comparison.
 	q, err := planner.New(name, labFile, l, "")
 	if err != nil {
 		return out, cli.Usage(err)

@@ -98,7 +98,7 @@ func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) erro
 		return err
 	}
 	defer unlock()
-	// After each boot the host has changed.
+	// The design is made again after each boot, because the host has changed.
 	return a.studyWithBoots(ctx, o, spec, file, func(o studyRunOptions) (bool, error) {
 		r, err := design(o)
 		if err != nil {
@@ -273,7 +273,7 @@ func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study
 	if err != nil {
 		return err
 	}
-	// Nothing may continue it at the next boot, even after Ctrl-C.
+	// No unit may continue the study at the next boot, even after Ctrl-C.
 	end := func(err error) error { return errors.Join(err, on.Remove(context.WithoutCancel(ctx), a.system())) }
 	led := on.Installed(a.system()) // rebooted for a run
 	for {

@@ -18,7 +18,6 @@ type transcript struct {
 	output         []string // "..." stands for omitted lines
 }
 
-// transcripts leaves out pages that a test follows.
 func transcripts(t *testing.T) (all []transcript) {
 	t.Helper()
 	for name, page := range pages(t) {

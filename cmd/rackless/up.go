@@ -46,7 +46,7 @@ func newUpCmd(a *app) *cobra.Command {
 		if at.host == planner.Local {
 			at.host = ""
 		}
-		// With --connect, the user expects another host.
+		// A flag without effect is refused: with --connect, the user expects another host.
 		if !rack.NeedsPlace(l) && (cmd.Flags().Changed("connect") || at.host != "") {
 			return cli.Usagef(cmd, "lab %s asks for nothing of a host: say driver: libvirt in %s", l.Name, file)
 		}
@@ -77,7 +77,7 @@ func newUpCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// placeOptions are for a lab's host, and allow changing it.
+// placeOptions name the host for a lab, and permit changes to it.
 type placeOptions struct {
 	uri, host   string
 	dryRun, yes bool
@@ -108,7 +108,7 @@ func (a *app) agreeUp(ctx context.Context, l *lab.Lab, at placeOptions, place *r
 	return true, a.agree(ctx, "up", formTable, steps, fmt.Sprintf("Make %s in vSphere?", words.Count(left, "step")))
 }
 
-// placement plans anew for another host.
+// placement returns this host's preparation for a lab, or a new plan for another host.
 func (a *app) placement(ctx context.Context, l *lab.Lab, file string, at placeOptions) (*rack.Placement, error) {
 	if l.VSphere != nil {
 		if at.host != "" {

@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// needsLinux is for labs and hosts.
+// needsLinux makes a verb for labs and hosts, which exist only on Linux.
 func needsLinux(name string) func(*app) *cobra.Command {
 	return func(*app) *cobra.Command {
 		return &cobra.Command{Use: name, Short: "Needs Linux", DisableFlagParsing: true,

@@ -96,7 +96,7 @@ func (o *verifyOptions) check(cmd *cobra.Command) error {
 	case o.interval < least:
 		return cli.Usagef(cmd, "--interval %v: want %v or more", o.interval, least)
 	}
-	// Documents use codes such as RL402.
+	// Findings and documents use codes such as RL402.
 	for i, name := range o.only {
 		c, ok := finding.Find(name)
 		if !ok || c.Name == "" {
@@ -251,7 +251,7 @@ func (a *app) watchVerify(ctx context.Context, o *verifyOptions, v *verify.Targe
 		case <-time.After(o.interval):
 		}
 	}
-	// For scripts that watch for a limited time.
+	// The last round counts, for scripts that watch for a limited time.
 	if w.NotOK() > 0 {
 		return cli.Exit(exitFaults)
 	}

@@ -20,7 +20,6 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// fakeHost has the governors in turn; the last one persists.
 func fakeHost(governors ...string) *verify.Target {
 	round := 0
 	return &verify.Target{
@@ -84,7 +83,7 @@ func TestWatchGoesOnUntilItIsInterrupted(t *testing.T) {
 	}
 }
 
-// They are listed beside the result, not in it.
+// Impossible checks are listed beside the result, not in it.
 func TestWhatIsNotCheckedIsSaid(t *testing.T) {
 	v := fakeHost("performance")
 	v.Unseen = "the host, which is another machine"

@@ -56,7 +56,6 @@ func installTools(t *testing.T, s *vspheretest.Server, machine func() (*guest.Ag
 	}
 }
 
-// agent needs a running machine and the right login.
 func (t *tools) agent(ctx *simulator.Context, ref types.ManagedObjectReference, auth types.BaseGuestAuthentication) (
 	*guest.Agent, types.BaseMethodFault) {
 	vm, ok := ctx.Map.Get(ref).(*simulator.VirtualMachine)
@@ -177,7 +176,6 @@ type GuestFileManager struct {
 	tools *tools
 }
 
-// with requires that the machine has the file.
 func (m *GuestFileManager) with(path string, ctx *simulator.Context, ref types.ManagedObjectReference,
 	auth types.BaseGuestAuthentication) (*guest.Agent, types.BaseMethodFault) {
 	a, fault := m.tools.agent(ctx, ref, auth)

@@ -21,7 +21,6 @@ func TestAHostFromPrepareToRollback(t *testing.T) {
 	h.putFile(t, "/root/lab.yaml", "testdata/faults/vfs.yaml")
 	tenant := h.newTenant(t, atBoots)
 	before := h.state(t)
-	// step expects a status and matching lines.
 	step := func(command string, want int, lines ...string) string {
 		t.Helper()
 		out, status := h.host(t, command)
@@ -83,7 +82,6 @@ func TestAHostFromPrepareToRollback(t *testing.T) {
 	}
 }
 
-// startedAgain waits for libvirt after a boot.
 func (n *tenant) startedAgain(t *testing.T) {
 	t.Helper()
 	for deadline := time.Now().Add(commandLimit); ; time.Sleep(time.Second) {
