@@ -61,7 +61,7 @@ type Runtime interface {
 	Console(ctx context.Context, n *Node) (net.Conn, error)
 	// Logs returns the files with a node's output.
 	Logs(node string) Logs
-	// Switch connects to the switch's control, if there is one.
+	// Switch connects to the switch's control, or returns an error if there is none.
 	Switch() (*fabric.Client, error)
 	// SwitchState is current.
 	SwitchState() SwitchState

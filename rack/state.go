@@ -21,14 +21,14 @@ type State struct {
 	Version int      `json:"version"`       // of this format
 	Lab     *lab.Lab `json:"lab"`           // from the last Up
 	Driver  string   `json:"driver"`        // name of a Driver
-	URI     string   `json:"uri,omitempty"` // of libvirt
+	URI     string   `json:"uri,omitempty"` // of the libvirt with the nodes
 	Accel   string   `json:"accelerator"`
 	Emulate string   `json:"accelerator_reason"` // why not kvm
 	// EmulatedHost means that this machine is emulated (rackless emulate): its KVM is not hardware either.
 	EmulatedHost bool        `json:"emulated_host,omitempty"`
 	QEMU         string      `json:"qemu"`
 	Image        string      `json:"image"`            // key
-	Images       []string    `json:"images,omitempty"` // in use
+	Images       []string    `json:"images,omitempty"` // keys of other images in use
 	Kernel       string      `json:"kernel"`           // of the guests
 	Package      []string    `json:"packages"`
 	Daemon       *vm.Process `json:"daemon,omitempty"`
@@ -44,17 +44,17 @@ type Node struct {
 	Name        string     `json:"name"`
 	Process     vm.Process `json:"process"`               // executes its CPUs, if on this machine
 	Accelerator string     `json:"accelerator"`           // "kvm" or "tcg"
-	Cloned      bool       `json:"cloned"`                // not booted
+	Cloned      bool       `json:"cloned"`                // resumed from a template instead of booted
 	ColdReason  string     `json:"cold_reason,omitempty"` // why it was booted
 	Started     time.Time  `json:"started"`
-	Agent       string     `json:"agent"`   // unix socket; "" if the driver holds it
-	Console     string     `json:"console"` // likewise
-	Log         string     `json:"log"`     // of the console; likewise
+	Agent       string     `json:"agent"`   // unix socket of the guest agent; "" if the driver holds it
+	Console     string     `json:"console"` // unix socket of the serial console; likewise
+	Log         string     `json:"log"`     // file with the console's output; likewise
 
-	Adapters  *vm.Process `json:"adapters,omitempty"` // if a separate process emulates its NICs
+	Adapters  *vm.Process `json:"adapters,omitempty"` // process that emulates its NICs, if it is a separate one
 	MachineID string      `json:"machine_id"`
 	Ready     bool        `json:"ready"`            // configured
-	SetUp     []string    `json:"set_up,omitempty"` // steps without a check
+	SetUp     []string    `json:"set_up,omitempty"` // steps without a check that were run
 	Facts     *facts.Node `json:"facts,omitempty"`
 }
 

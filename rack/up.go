@@ -23,8 +23,8 @@ import (
 type Options struct {
 	Accel      string // "auto" or "", "kvm", "tcg"
 	Kernel     string // for the built-in image; "" means Debian's
-	Cold       bool   // boot every node
-	Overcommit bool   // beyond the available memory
+	Cold       bool   // boot every node instead of cloning a template
+	Overcommit bool   // start even if the nodes' memory exceeds the available memory
 	Progress   func(Event)
 
 	// Place is for labs on a host.
@@ -163,8 +163,8 @@ func (r *Rack) AwaitGIDs(ctx context.Context, n lab.Node, node *Node, pause time
 	}
 }
 
-// ConsoleTail returns the last lines of a console log, for an error message. The log is removed with a node that could
-// not be started.
+// ConsoleTail returns the last lines of a console log for an error message, or "". The log is removed with a node that
+// could not be started.
 func ConsoleTail(path string) string {
 	lines := vm.EndOf(path, 5)
 	if lines == nil {
@@ -239,7 +239,7 @@ func Compare(ctx context.Context, d Dirs, l *lab.Lab) (Difference, error) {
 	return out, nil
 }
 
-// Text has one change per line. nodes is their number.
+// Text has one change per line, for a lab with this number of nodes.
 func (d Difference) Text(nodes int) string {
 	if !d.Running {
 		return fmt.Sprintf("lab %s is not running: up would start %s\n", d.Lab, words.Count(nodes, "node"))
@@ -257,8 +257,8 @@ func (d Difference) Text(nodes int) string {
 	return b.String()
 }
 
-// Down ends a lab and removes everything of it except results. It reports whether the lab existed. kept are called for
-// each setting that is left, because somebody has changed it since.
+// Down ends a lab and removes everything of it except results. It reports whether the lab existed; a missing lab is not
+// an error. kept are called for each setting that is left, because somebody has changed it since.
 func Down(ctx context.Context, d Dirs, name string, kept ...func(what string)) (bool, error) {
 	unlock, err := Lock(ctx, d, name, nil)
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 type Cache struct {
 	Dir  string
 	Note func(format string, args ...any) // reports progress
-	// Used returns the keys of templates whose disks are in use by machines. Clones keep the memory that they have
-	// mapped.
+	// Used returns the keys of templates whose disks are in use by machines; nil means none. Clones keep the memory
+	// that they have mapped.
 	Used func() ([]string, error)
 }
 
@@ -100,7 +100,8 @@ func (c Cache) open(key string) (*Template, error) {
 
 const workPrefix = ".t"
 
-// Sweep removes the work directories of killed processes from a cache; their names are prefix and key.
+// Sweep removes the work directories of killed processes from a cache; their names are prefix and key. The key's lock
+// tells whether a process still works there.
 func Sweep(cache, prefix string) error {
 	left, err := os.ReadDir(cache)
 	if err != nil {

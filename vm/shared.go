@@ -120,7 +120,7 @@ func MakeOverlay(ctx context.Context, path, below string, size int64) error {
 	return RunTool(ctx, "qemu-img", "qemu-utils", args...)
 }
 
-// RunTool runs a program of the Debian package pkg.
+// RunTool runs a program. If it is missing, the error names the Debian package pkg.
 func RunTool(ctx context.Context, name, pkg string, args ...string) error {
 	path, err := exec.LookPath(name)
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"testing"
 )
 
-// A clone's memory has no additional pages.
 func TestSharedMemoryIsACopyOfWhatHoldsData(t *testing.T) {
 	const size = 8 << 20
 	path := filepath.Join(t.TempDir(), "ram")

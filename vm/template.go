@@ -46,7 +46,7 @@ type Template struct {
 	StateSHA256 string    `json:"state_sha256"`
 
 	Dir   string `json:"-"`
-	state []byte
+	state []byte // a migration stream, a few MB
 }
 
 // A Stamp identifies a file too large to hash each time. Size and time reveal truncation and writes, the amount of data

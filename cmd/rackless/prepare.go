@@ -290,7 +290,7 @@ func (a *app) beside(form string) io.Writer {
 	return a.out
 }
 
-// store's path is RACKLESS_STATE, if set.
+// store returns the directory that records this host's preparation. RACKLESS_STATE overrides its path.
 func (a *app) store() host.Store { return host.Store{Dir: a.env("RACKLESS_STATE")} }
 
 func (a *app) system() *change.System { return &change.System{Root: "/"} }
@@ -342,7 +342,7 @@ func (a *app) needsRoot(verb string, err error) error {
 	return fmt.Errorf("%s needs root: sudo rackless %[1]s", verb)
 }
 
-// rollback undoes prepare's journal; with known also a damaged one.
+// rollback undoes the changes in the journal of prepare; with known also of a damaged one.
 func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool) error {
 	store := a.store()
 	s, err := a.changing()
@@ -367,7 +367,7 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 	entries := j.Entries()
 	if len(entries) == 0 {
 		if had && j.Gap() == "" {
-			p = nil // all is undone
+			p = nil // all changes were undone, but the plan still exists
 		}
 		marks, err := host.Marks(s, nil, p)
 		end := store.Clear
@@ -390,7 +390,7 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 	// The rollback empties the journal and removes the plan.
 	out.Reboot = host.ArgumentsInForce(entries)
 	if p != nil && (out.Reboot || j.Gap() == "") {
-		p.Plan.KernelArgs = nil // in force until the reboot, or the administrator's
+		p.Plan.KernelArgs = nil // in force until the reboot, or set by the administrator
 	}
 	ui := a.display()
 	results, stays, err := store.Rollback(ctx, s, j,
@@ -433,7 +433,7 @@ const nothingToTakeBack = "nothing to undo\n"
 func (a *app) printRollback(store host.Store, form string) error {
 	entries, err := change.ReadJournal(store.Journal(), host.Kinds())
 	if err != nil {
-		return err // it lists the steps of a damaged journal
+		return err // for a damaged journal, the error lists the steps
 	}
 	results := change.Undone(entries)
 	if show.ForPrograms(form) || len(results) == 0 {

@@ -121,7 +121,7 @@ func (a *app) recommendation(ctx context.Context, h *topology.Host, name string,
 
 func (a *app) recordedStudies(ctx context.Context, path string, names []string) ([]recommend.Study, error) {
 	db, err := a.readStudies(ctx, path)
-	// The default file may be missing.
+	// A named file or study must exist. The default file may be missing.
 	if errors.Is(err, os.ErrNotExist) && len(names) == 0 && path == "" {
 		return nil, nil
 	}

@@ -52,7 +52,7 @@ func newResultsQueryCmd(a *app) *cobra.Command {
 			case err != nil && ctx.Err() != nil:
 				return context.Cause(ctx) // it may pass before SQLite starts
 			case err != nil:
-				return cli.Usage(err) // a wrong statement
+				return cli.Usage(err) // an error of SQLite means a wrong statement: a usage error
 			}
 			return end()
 		},

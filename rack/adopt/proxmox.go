@@ -14,6 +14,7 @@ type proxmox struct{}
 
 var proxmoxKey = lazyregexp.New(`(?m)^(?:affinity|boot|cores|cpu|memory|name|numa\d*|ostype|sockets|vcpus): `)
 
+// syntaxOf returns nil for other texts.
 func syntaxOf(text string) syntax {
 	switch {
 	case strings.HasPrefix(strings.TrimSpace(text), "<"):

@@ -65,8 +65,8 @@ type doctor struct {
 	progress *rack.Progress
 
 	items []finding.Finding
-	qemu  qemu.Driver // set by checkQEMU
-	image *image.Image
+	qemu  qemu.Driver  // set by checkQEMU
+	image *image.Image // of this version, complete; or nil
 }
 
 func ok(format string, args ...any) finding.Finding {

@@ -191,6 +191,7 @@ func domainOf(ctx context.Context, c *libvirt.Conn, node, name string) (checks.D
 		return d, err
 	}
 	d.PID, d.VCPUs, d.IOThreads = threads.PID, threads.VCPUs, threads.IOThreads
+	// An unreadable process is a finding, and must not stop the others.
 	if p, err := inspect.ReadProcess(os.DirFS("/"), d.PID); err == nil {
 		d.Process = p
 	}

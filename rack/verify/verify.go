@@ -127,6 +127,7 @@ func (t *Target) Findings(ctx context.Context, only []string, progress func(what
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
+	// A silent node must not be lost.
 	return slices.DeleteFunc(all, func(f finding.Finding) bool {
 		return len(only) > 0 && !slices.Contains(only, f.ID) && !f.Silent
 	}), nil

@@ -53,7 +53,7 @@ type Pair struct {
 	// it does not emulate the GPU.
 	Written *uint64 `json:"vram_written,omitempty"`
 	Read    *uint64 `json:"vram_read,omitempty"`
-	// Received and Sent are by the node's driver, with headers.
+	// Received and Sent are the adapter's bytes by the node's driver, with headers.
 	Received int64 `json:"received"`
 	Sent     int64 `json:"sent"`
 	// Step failed: allocate, open, register, connect, write, read, compare or count.

@@ -54,7 +54,7 @@ type machine struct {
 	accel   string // "kvm" or "tcg"
 	boot    Boot
 	disk    string // overlay of the root disk
-	tools   string
+	tools   string // of the second disk; "" for none
 	ram     ram
 	// adapters is the directory of the adapters' sockets, or "" for a template's empty ports.
 	adapters string

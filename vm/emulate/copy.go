@@ -124,7 +124,7 @@ func (h *Host) copyOut(ctx context.Context, from, to string) error {
 	return atomicfile.Write(to, 0o644, func(w io.Writer) error { return h.script(ctx, `cat "$0"`, nil, w, from) })
 }
 
-// script runs in root's home directory.
+// script runs in root's home directory, and fails if the command does.
 func (h *Host) script(ctx context.Context, line string, stdin []byte, out io.Writer, args ...string) error {
 	var said strings.Builder
 	argv := append([]string{"sh", "-c", "cd /root && " + line}, args...)

@@ -37,7 +37,7 @@ type Host struct {
 type Options struct {
 	Dirs    userdirs.Dirs
 	Profile *Profile
-	Name    string // default: the profile's
+	Name    string // of the host; "" means the profile's
 	// Keep makes a host that outlives this process.
 	Keep bool
 	Boot Boot
@@ -407,6 +407,7 @@ func (h *Host) downSoon(ctx context.Context) bool {
 	return false
 }
 
+// restarted reports whether a command got no answer because the host went down.
 func restarted(err error) bool {
 	e, ok := errors.AsType[*qapi.Error](err)
 	return ok && (e.Class == qapi.ClassGone || e.Class == qapi.ClassUnreachable)

@@ -16,16 +16,16 @@ type Profile struct {
 
 	// Packages are the sockets. NUMA nodes are assigned in order: of 4 nodes in 2 packages, 0 and 1 are in package 0.
 	Packages int `yaml:"packages" json:"packages"`
-	// ThreadsPerCore is 1 or 2, numbered consecutively by QEMU.
+	// ThreadsPerCore is 1 or 2. QEMU numbers the threads of a core consecutively.
 	ThreadsPerCore int        `yaml:"threads_per_core" json:"threads_per_core"`
 	NUMANodes      []NUMANode `yaml:"numa_nodes" json:"numa_nodes"`
-	// Distances is the SLIT, with 10 for the node itself. One node needs none.
+	// Distances is the SLIT: one row per node, 10 for the node itself. It may be omitted for one node.
 	Distances [][]int `yaml:"distances" json:"distances,omitempty"`
 
 	// Screen adds the VGA device of a BMC. Firmware and kernel show their console there, and on no GPU.
 	Screen bool `yaml:"screen" json:"screen,omitempty"`
 
-	// Disk is the root disk's size.
+	// Disk is the size of the root disk in bytes.
 	Disk lab.Bytes `yaml:"disk" json:"disk_bytes"`
 
 	GPUs     []GPU    `yaml:"gpus" json:"gpus,omitempty"`
@@ -40,13 +40,13 @@ type NUMANode struct {
 	Memory lab.Bytes `yaml:"memory" json:"memory_bytes"`
 }
 
-// A device's address is the kernel's. A device with its own root complex is device 0 on its bus, below a root port on
-// the previous bus.
+// A device's address is the one shown by the machine's kernel. A device with its own root complex is device 0 on its
+// bus, below a root port on the previous bus. A device behind a switch or bridge names that by its address.
 
-// A GPU is a stand-in: a display controller.
+// A GPU is a display controller that stands in for a GPU.
 type GPU struct {
 	Address  topology.PCIAddr  `yaml:"address" json:"address"`
-	NUMANode int               `yaml:"numa_node" json:"numa_node"` // or that of the switch or bridge above
+	NUMANode int               `yaml:"numa_node" json:"numa_node"` // that of the switch or bridge above, if any
 	Behind   *topology.PCIAddr `yaml:"behind" json:"behind,omitempty"`
 	Audio    bool              `yaml:"audio" json:"audio,omitempty"` // controller as function 1
 }
@@ -54,9 +54,9 @@ type GPU struct {
 // A NIC is a ConnectX if Model is set, else an Intel card: an 82576 if it has virtual functions.
 type NIC struct {
 	Address  topology.PCIAddr  `yaml:"address" json:"address"`
-	NUMANode int               `yaml:"numa_node" json:"numa_node"` // or that of the switch or bridge above
+	NUMANode int               `yaml:"numa_node" json:"numa_node"` // that of the switch or bridge above, if any
 	Behind   *topology.PCIAddr `yaml:"behind" json:"behind,omitempty"`
-	// Model is known to connectx.Rate, or "".
+	// Model is a ConnectX model known to connectx.Rate, or "".
 	Model string `yaml:"model" json:"model,omitempty"`
 	Ports int    `yaml:"ports" json:"ports"` // 1 or 2; 0 in the file means 1
 	// VFs is the number of virtual functions per port: 0, or MaxVFs for Intel's card. A ConnectX has them from the

@@ -27,6 +27,7 @@ const (
 	minProtocol     = 0x0208 // the first with payload fields
 )
 
+// maxKernel is far above Debian's 60 MB.
 const maxKernel = 512 << 20
 
 // extractVmlinux returns the ELF kernel inside. QEMU starts one with a PVH note directly, which saves seconds of
@@ -176,7 +177,8 @@ func moduleName(path string) string {
 	return strings.ReplaceAll(base, "-", "_")
 }
 
-// load returns modules with their dependencies in insertion order, uncompressed. optional ones may be missing.
+// load returns modules with their dependencies in insertion order, uncompressed. Names in optional may be missing from
+// the kernel.
 func (s *moduleSet) load(required, optional []string) ([]module, error) {
 	var out []module
 	seen := make(map[string]bool)

@@ -288,7 +288,7 @@ func (a archive) addPackaged(root string, r Recipe) error {
 		if err != nil {
 			return err
 		}
-		// Of one file under two names: libmlx5 is linked to, and opened as a plug-in of libibverbs.
+		// A library under two names must stay one file: libmlx5 is linked to, and opened as a plug-in of libibverbs.
 		if first, ok := names[target]; ok {
 			if first != path {
 				a.link(path, first)

@@ -81,7 +81,7 @@ func (k *Kind) IsOwn() bool { return k.name == ownName }
 type qcow2Header struct {
 	Magic                 [4]byte
 	Version               uint32
-	BackingFile           uint64
+	BackingFile           uint64 // offset of its name, or 0
 	BackingFileSize       uint32
 	ClusterBits           uint32
 	Size                  uint64 // of the disk, in bytes

@@ -24,7 +24,7 @@ type Recipe struct {
 	Suites []string `json:"suites,omitempty"`
 	// Kernel is a Debian package or the path of a kernel image, for nodes.
 	Kernel string `json:"kernel,omitempty"`
-	// KernelDigest is the SHA-256 if Kernel is a path.
+	// KernelDigest is the SHA-256 if Kernel is a path, or "".
 	KernelDigest string `json:"kernel_digest,omitempty"`
 
 	Packages []string `json:"packages"` // dependencies are added, recommended packages are not
@@ -50,7 +50,7 @@ type Recipe struct {
 	Disk        string `json:"disk,omitempty"`
 	DiskVersion string `json:"disk_version,omitempty"`
 
-	FilesDigest string `json:"files_digest"`
+	FilesDigest string `json:"files_digest"` // SHA-256 over the files that rackless adds
 }
 
 // A Link is made if exactly one file matches Target, a glob pattern relative to the root; other Debian releases do not

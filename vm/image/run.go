@@ -25,7 +25,8 @@ type command struct {
 	// ownMounts needs root. The program's mounts vanish when it ends, and if it deletes files, it cannot reach mounted
 	// file systems.
 	ownMounts bool
-	watch     func(look func() string)
+	// watch, if set, receives a function that returns the last output line.
+	watch func(look func() string)
 }
 
 // lastSaid splits lines at carriage returns too.

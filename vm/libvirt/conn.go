@@ -185,7 +185,7 @@ func ask[T any](ctx context.Context, c *Conn, limit time.Duration, call func(*ap
 		return none, fmt.Errorf("no answer from libvirt at %s within %v", c.URI, limit)
 	}
 	if _, broken := errors.AsType[*net.OpError](err); broken || errors.Is(err, api.ErrInterrupted) ||
-		errors.Is(err, syscall.EINVAL) { // of go-libvirt for a closed connection
+		errors.Is(err, syscall.EINVAL) { // go-libvirt's error for a closed connection
 		return none, fmt.Errorf("the connection to libvirt at %s ended before it answered: whether the command was "+
 			"carried out is not known", c.URI)
 	}

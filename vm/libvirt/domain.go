@@ -196,7 +196,7 @@ func (c *Conn) RedefineForeign(ctx context.Context, name string, xml []byte) err
 	return c.defineWith(ctx, name, xml, 0)
 }
 
-// Start starts a domain of rackless that does not run.
+// Start starts a domain of rackless. It fails if the domain already runs.
 func (c *Conn) Start(ctx context.Context, name string) error {
 	d, err := c.own(ctx, name)
 	if err != nil {
@@ -212,7 +212,7 @@ func (c *Conn) Start(ctx context.Context, name string) error {
 const shutdownPoll = 200 * time.Millisecond
 
 // Shutdown asks the guest of a rackless domain, by its agent or else by the power button, and ends the domain by force
-// after grace.
+// after grace. It does nothing if the domain does not run.
 func (c *Conn) Shutdown(ctx context.Context, name string, grace time.Duration) error {
 	d, err := c.own(ctx, name)
 	if err != nil || !d.State.Active() {

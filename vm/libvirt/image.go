@@ -21,6 +21,7 @@ const Pool = "rackless"
 // poolDir is readable to QEMU's own user, unlike a home directory.
 const poolDir = "/var/lib/libvirt/rackless"
 
+// uploadLimit is for a file of some 70 MB.
 const uploadLimit = 10 * time.Minute
 
 // Install makes the image available to libvirt, and returns the boot configuration. A session on this machine uses it

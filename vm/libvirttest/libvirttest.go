@@ -51,7 +51,7 @@ type Daemon struct {
 //go:embed guard.sh
 var guardScript string
 
-// Start needs Programs.
+// Start starts a daemon. Programs must be installed.
 func Start() (*Daemon, error) { return StartWith(nil) }
 
 // StartWith starts a daemon with the arguments of prepare, which first writes their files, and may set URI, the address
@@ -135,7 +135,7 @@ func answers(network, address string) bool {
 	return err == nil
 }
 
-// OnStop makes Stop call f first.
+// OnStop makes Stop call f first, to end things that the caller started.
 func (d *Daemon) OnStop(f func()) { d.onStop = append(d.onStop, f) }
 
 // Stop ends the daemon with its domains and directory.

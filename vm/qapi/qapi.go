@@ -23,7 +23,7 @@ import (
 // maxLine allows a guest-exec-status with the 16 MiB of output that qemu-ga keeps, in base64.
 const maxLine = 64 << 20
 
-// An Error is from QEMU or the agent.
+// An Error is returned by QEMU or the agent.
 type Error struct {
 	Command string // as sent, e.g. "migrate-incoming"
 	Class   string // e.g. "GenericError", "CommandNotFound"

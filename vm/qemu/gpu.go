@@ -203,7 +203,6 @@ func (t *pciTree) below(upstream string) string {
 	return id
 }
 
-// room reserves address space for GPUs and for more bytes.
 func (t *pciTree) room(more int64, gpus []int) string {
 	all := more + lists.Sum(gpus, func(g int) int64 { return t.spec.GPUs[g].Memory + 1<<20 })
 	return fmt.Sprintf("hotplug=off,power_controller_present=off,pref64-reserve=%d",

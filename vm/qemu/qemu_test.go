@@ -223,7 +223,6 @@ func TestStartNamesWhatQEMUSaid(t *testing.T) {
 	}
 }
 
-// brokenImage's kernel loops forever, or is no kernel.
 func brokenImage(t *testing.T, kernel []byte) *image.Image {
 	t.Helper()
 	dir := shortDir(t)

@@ -220,7 +220,6 @@ func rewrite(t *testing.T, path string, change func([]byte) []byte) {
 	}
 }
 
-// spoil's template has a state that does not match its manifest.
 func spoil(t *testing.T, dir, key string) {
 	t.Helper()
 	manifest, err := json.Marshal(vm.Template{Format: 4, Key: key, StateSHA256: "00"})

@@ -248,7 +248,6 @@ func (g *guestConn) status(ctx context.Context, a *guestArgs) (any, error) {
 	return answer, failed
 }
 
-// openFile makes the file with mode w+.
 func (g *guestConn) openFile(ctx context.Context, a *guestArgs) (any, error) {
 	f := &guestFile{path: a.Path}
 	var err error

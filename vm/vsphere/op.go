@@ -86,7 +86,6 @@ func (m *machine) find(ctx context.Context) (*object.VirtualMachine, *mo.Virtual
 	return vm, &have, err
 }
 
-// settled is find after pending tasks.
 func (m *machine) settled(ctx context.Context) (*object.VirtualMachine, *mo.VirtualMachine, error) {
 	vm, have, err := m.find(ctx)
 	if err == nil && have != nil {

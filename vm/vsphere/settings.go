@@ -62,6 +62,7 @@ var settings = []setting{
 	{"cpu_affinity", func(c *vmConfig) string { return esxi.Affinity(c).String() },
 		func(s *vmSpec, _ *vmConfig, text string) error {
 			set, err := topology.ParseCPUSet(text)
+			// An empty set removes the affinity.
 			s.CpuAffinity = &types.VirtualMachineAffinityInfo{AffinitySet: []int32{}}
 			for cpu := range set.All() {
 				s.CpuAffinity.AffinitySet = append(s.CpuAffinity.AffinitySet, int32(cpu))
@@ -214,7 +215,6 @@ func devices(name string, text func(types.BaseVirtualDevice) (string, bool),
 	}}
 }
 
-// functionText has address, IDs, and system.
 func functionText(b *types.VirtualPCIPassthroughDeviceBackingInfo) string {
 	return fmt.Sprintf("%s %04x:%s %s", b.Id, uint16(b.VendorId), b.DeviceId, b.SystemId)
 }
@@ -332,7 +332,6 @@ func networkBacking(text string) types.BaseVirtualDeviceBackingInfo {
 		VirtualDeviceDeviceBackingInfo: types.VirtualDeviceDeviceBackingInfo{DeviceName: text}}
 }
 
-// order is the table's, then parameters.
 func order(names []string) []string {
 	all := lists.Map(settings, func(s setting) string { return s.name })
 	at := func(name string) int {

@@ -96,7 +96,7 @@ type maker struct {
 	first    int      // has the lab file's address
 	late     bool     // networks do not all exist yet
 	switches []dvs    // their distributed switches
-	restart  bool     // of the host, before a node starts
+	restart  bool     // the host must restart before a node starts
 }
 
 type dvs struct {
@@ -410,7 +410,6 @@ func (m *maker) nodeSteps(ctx context.Context, i int) (steps []change.Step, star
 	return steps, change.Step{Op: &powerOp{vm}, What: "start " + vm.Name, Ready: ready}, nil
 }
 
-// diff has one line per setting.
 func diff(have *vmConfig, want map[string]string) string {
 	var lines []string
 	for _, name := range order(slices.Collect(maps.Keys(want))) {

@@ -146,7 +146,6 @@ func standardState(info *types.HostNetworkInfo, host, name string) *switchState 
 	return have
 }
 
-// network returns a host's object for standard switches.
 func (o *switchOp) network(ctx context.Context, host string) (*object.HostNetworkSystem, *types.HostNetworkInfo,
 	error) {
 	h, err := o.conn.host(ctx, host)

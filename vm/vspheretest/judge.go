@@ -136,7 +136,6 @@ func (s *Server) judgePower(vm *simulator.VirtualMachine) types.BaseMethodFault 
 	return nil
 }
 
-// assigned returns a function, or "".
 func assigned(d *types.VirtualPCIPassthrough) string {
 	switch b := d.Backing.(type) {
 	case *types.VirtualPCIPassthroughDeviceBackingInfo:
@@ -147,7 +146,6 @@ func assigned(d *types.VirtualPCIPassthrough) string {
 	return ""
 }
 
-// assign needs a suitable function that is active and free.
 func assign(h *simulator.HostSystem, d *types.VirtualPCIPassthrough, taken map[string]bool) bool {
 	free := func(id string) bool {
 		info := function(h, id)

@@ -212,7 +212,6 @@ func (s *Server) place(vm *simulator.VirtualMachine) {
 	}
 }
 
-// targets names the host's functions for virtual machines.
 func (s *Server) targets(h *simulator.HostSystem) {
 	target := &types.ConfigTarget{}
 	for _, d := range h.Hardware.PciDevice {

@@ -237,7 +237,7 @@ func explained(out, adapters []finding.Finding) {
 	}
 }
 
-// Broken returns an error if figures of a NIC would be from a failed adapter.
+// Broken returns an error if figures of a NIC would be from a failed adapter, or nil.
 func Broken(l *lab.Lab, all []Adapter, node, nic string) error {
 	for _, f := range adapterFindings(l, states(all)) {
 		if f.Status == finding.Failed && f.Subject == node+" "+nic {

@@ -67,7 +67,7 @@ type hostCheck struct {
 func newHostCheck(p *plan.Plan, h *topology.Host, run *facts.Running, own []int) *hostCheck {
 	h = cmp.Or(h, &topology.Host{})
 	c := &hostCheck{p: p, h: h, run: run, own: own, tree: topology.NewTree(h),
-		sheet: sheet{subject: hostSubject}}
+		sheet: sheet{subject: hostSubject}} // a plan's names may be empty
 	c.lab = p.NodeCPUs()
 	// A core belongs to the lab once one of its threads runs a virtual CPU, because siblings share its caches and
 	// units.

@@ -18,6 +18,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
+// nodeFindings returns nil facts for a silent node.
 func nodeFindings(ctx context.Context, l *lab.Lab, n lab.Node, r Reader, withIBMTU bool) (*facts.Node,
 	[]finding.Finding) {
 	f, err := settledFacts(ctx, n, r)
