@@ -31,11 +31,11 @@ func (v VRAM) Of(nic string) Moved {
 
 // A GPULab emulates GPUs.
 type GPULab interface {
-	// VRAM is of all nodes.
+	// VRAM returns the GPUs of all nodes.
 	VRAM(ctx context.Context) ([]VRAM, error)
 }
 
-// VRAM is of all nodes.
+// VRAM returns the emulated GPUs of all nodes, if any.
 func (r *Rack) VRAM(ctx context.Context) ([]VRAM, error) {
 	if g, ok := r.runtime.(GPULab); ok {
 		return g.VRAM(ctx)

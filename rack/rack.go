@@ -128,7 +128,7 @@ func (r *Rack) Close() error {
 	return errors.Join(append(errs, r.runtime.Close())...)
 }
 
-// Hosted is for labs on a host.
+// Hosted returns the runtime of a lab on a host; false for others.
 func (r *Rack) Hosted() (Hosted, bool) {
 	h, ok := r.runtime.(Hosted)
 	return h, ok

@@ -39,7 +39,7 @@ type State struct {
 
 const stateVersion = 1
 
-// A Node is a node's state.
+// A Node is the state of one node.
 type Node struct {
 	Name        string     `json:"name"`
 	Process     vm.Process `json:"process"`               // executes its CPUs, if on this machine

@@ -27,7 +27,7 @@ type Options struct {
 	Overcommit bool   // start even if the nodes' memory exceeds the available memory
 	Progress   func(Event)
 
-	// Place is for labs on a host.
+	// Place places the nodes, for labs on a host.
 	Place *Placement
 	// Recreate restarts running nodes on a host that have changed.
 	Recreate bool

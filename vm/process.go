@@ -35,7 +35,7 @@ func FindProcess(pid int) (Process, error) {
 	return Process{PID: pid, StartTime: s.Starttime, BootID: boot}, err
 }
 
-// BootID is the kernel's.
+// BootID returns the kernel's identifier of this boot.
 func BootID() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(b)), err

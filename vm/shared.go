@@ -27,7 +27,7 @@ type VFIOUser struct {
 	Socket   string // socket of the process
 }
 
-// Device is for QEMU's -device.
+// Device returns the value of QEMU's option -device.
 func (d VFIOUser) Device() string {
 	// QEMU drops the device if it waits for less time than a busy process may take.
 	const timeout = uint32(vfiouser.ReplyTimeout / time.Millisecond)

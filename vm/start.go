@@ -255,7 +255,7 @@ func (c *Child) Explain(ctx context.Context, err error) error {
 // Escape doubles commas, for QEMU's options.
 func Escape(v string) string { return strings.ReplaceAll(v, ",", ",,") }
 
-// OnOff is for QEMU's options.
+// OnOff formats a boolean for QEMU's options.
 func OnOff(b bool) string {
 	if b {
 		return "on"

@@ -17,7 +17,7 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// State is a machine's.
+// State is the state of a machine.
 type State string
 
 // Distinguishable states.

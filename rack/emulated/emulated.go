@@ -113,7 +113,7 @@ func selectNode(ctx context.Context, nc net.Conn, node string) error {
 	return nil
 }
 
-// Console connects to a node's.
+// Console connects to a node's console.
 func (r *emulatedLab) Console(ctx context.Context, n *rack.Node) (net.Conn, error) {
 	dead := fmt.Errorf("node %s: its process %d is gone; rackless up with the lab's file starts it again", n.Name,
 		n.Process.PID)

@@ -74,7 +74,7 @@ type Node struct {
 	Slots  int // ranks by a hostfile; 0 means Options.PerNode
 }
 
-// A Runner is like a *rack.Rack.
+// A Runner runs commands on nodes, like a *rack.Rack.
 type Runner interface {
 	// Alive returns why a node has ended, or nil, without disturbing it.
 	Alive(ctx context.Context, node string) error

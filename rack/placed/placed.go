@@ -124,7 +124,7 @@ func (p *placedLab) SwitchState() rack.SwitchState { return rack.SwitchNone }
 
 func placementFile(dir string) string { return filepath.Join(dir, "placement.json") }
 
-// Placement is from the last Up.
+// Placement returns the placement of the last Up.
 func (p *placedLab) Placement() (*rack.Placement, error) {
 	path := placementFile(p.Dir)
 	place := &rack.Placement{}

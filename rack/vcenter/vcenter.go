@@ -189,7 +189,7 @@ func (r *runtime) Down(ctx context.Context) (err error) {
 // Kept implements rack.Keeper.
 func (r *runtime) Kept() []string { return r.kept }
 
-// NodeState is the virtual machine's.
+// NodeState returns the state of the node's virtual machine.
 func (r *runtime) NodeState(ctx context.Context, n *rack.Node) (vm.State, error) {
 	c, err := r.session(ctx)
 	if err != nil {

@@ -30,7 +30,7 @@ type Machine struct {
 	Size
 }
 
-// A Size is a machine's.
+// A Size is the size of a machine.
 type Size struct {
 	CPUs      int   `json:"cpus"`
 	NUMANodes int   `json:"numa_nodes"`

@@ -41,13 +41,13 @@ type Agent struct {
 // NewAgent uses a synchronised connection.
 func NewAgent(c Conn) *Agent { return &Agent{conn: c} }
 
-// Done is the connection's.
+// Done is closed when another connection is needed.
 func (a *Agent) Done() <-chan struct{} { return a.conn.Done() }
 
 // Close ends the connection.
 func (a *Agent) Close() error { return a.conn.Close() }
 
-// A Command is for a guest.
+// A Command is a program to run in a guest.
 type Command struct {
 	Argv  []string
 	Stdin []byte

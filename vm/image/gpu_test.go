@@ -188,7 +188,6 @@ func TestGPULibraries(t *testing.T) {
 	t.Run("needed functions", func(t *testing.T) { testNeeded(t, out) })
 }
 
-// testVisible checks CUDA_VISIBLE_DEVICES, by which Slurm gives GPUs to a job.
 func testVisible(t *testing.T, out string, m gpuMachine) {
 	outputOf(t, exec.Command("gcc", "-std=c11", "-Igpu/files/mnt/gpu", "-o", filepath.Join(out, "list"),
 		"testdata/gpu/list.c", "-L"+out, "-l:libcuda.so.1"))
@@ -271,7 +270,6 @@ func testSMI(t *testing.T, out string, m gpuMachine) {
 	}
 }
 
-// testLost checks a GPU whose configuration space reads as ones, beside one that works.
 func testLost(t *testing.T, out string, m gpuMachine) {
 	t.Helper()
 	for address, first := range map[string]string{"0000:04:00.0": "\xff\xff\xff\xff",

@@ -166,7 +166,6 @@ func (k *Kind) Ensure(ctx context.Context, o Options) (*Image, error) {
 	if img, err := e.open(ctx, k.name); err == nil {
 		return img, nil
 	} else if errors.Is(err, ErrDamaged) {
-		// The reason for a minute of building.
 		o.progress("the cached image %s is damaged (%v): building it again", e.key, err)
 	}
 	if err := vm.Sweep(o.Cache, buildPrefix); err != nil {

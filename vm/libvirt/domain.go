@@ -33,7 +33,7 @@ const (
 // Active means that the domain has a process.
 func (s State) Active() bool { return s != Shutoff && s != Crashed && s != "" }
 
-// A Domain is rackless' or somebody else's.
+// A Domain is a domain of rackless or of somebody else.
 type Domain struct {
 	Name  string
 	UUID  string

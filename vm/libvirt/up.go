@@ -32,7 +32,7 @@ type UpOptions struct {
 	Progress func(name string, a Action)
 }
 
-// An Action is Up's on one domain.
+// An Action is Up's action on one domain.
 type Action string
 
 // Actions of Up.
