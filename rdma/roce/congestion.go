@@ -33,7 +33,7 @@ type Congestion struct {
 	CNPPrio            uint8  // np_cnp_prio
 
 	// Periodic is the reaction point of HPCC's published simulator. CNPs count at the end of periods, DCETCPRTT for
-	// alpha and RateReduceMonitorPeriod for cuts, and only the timer raises rates.
+	// alpha and RateReduceMonitorPeriod for cuts, only the timer raises rates, and no packet that waits is moved.
 	Periodic bool
 }
 
@@ -201,8 +201,12 @@ func (q *QP) paced(now time.Duration) time.Duration {
 	if !f.limited {
 		return now
 	}
-	f.advance(now, q.port.congestion(), q.port.lineRate())
+	c := q.port.congestion()
+	f.advance(now, c, q.port.lineRate())
 	if f.limited && f.next > now {
+		if c.Periodic {
+			return f.next // no increase brings it forward
+		}
 		return min(f.next, f.timerAt)
 	}
 	return now

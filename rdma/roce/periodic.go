@@ -21,7 +21,8 @@ func (f *flow) note(now time.Duration, c *Congestion, line float64) {
 	}
 }
 
-// periods applies the ends until now in their order: alpha, then a cut, then an increase.
+// periods applies the ends until now in their order: alpha, then a cut, then an increase. A packet that waits keeps the
+// gap of the rate before.
 func (f *flow) periods(now time.Duration, c *Congestion, line float64) {
 	g := float64(min(c.DCETCPG, 1023)) / 1024
 	rtt, period := micros(c.DCETCPRTT), micros(c.RateReduceMonitorPeriod)
@@ -49,18 +50,14 @@ func (f *flow) periods(now time.Duration, c *Congestion, line float64) {
 			if c.ClampTargetRate || c.ClampTargetRateAfterInc && f.byTime > 0 {
 				f.target = f.rate
 			}
-			old := f.rate
 			f.reduce(c)
-			f.rescale(at, old)
 			f.toCut, f.byTime = false, 0
 			f.cutAt, f.timerAt = at+period, at+micros(c.TimeReset)
 		case at == f.cutAt:
 			f.cutAt += ((now-at)/period + 1) * period
 		default:
 			f.byTime++
-			old := f.rate
 			f.increase(c, line)
-			f.rescale(at, old)
 			f.timerAt += micros(c.TimeReset)
 		}
 	}

@@ -62,6 +62,30 @@ func TestCNPsInPeriods(t *testing.T) {
 	}
 }
 
+// With periods, the gap after a packet keeps the rate at which the packet was sent, whatever comes meanwhile.
+func TestNewRatesCountFromTheNextPacket(t *testing.T) {
+	s := newSim(t, RC, 25e9, nil)
+	x := s.nodes[0]
+	x.cc = Congestion{React: 0xff, Periodic: true, TimeReset: 55, Threshold: 1, MinDecFac: 50, MinRate: 100,
+		DCETCPG: 1020, DCETCPRTT: 50, RateReduceMonitorPeriod: 50, InitialAlpha: 1023, GD: 11}
+	f, us := &x.qp.flow, time.Microsecond
+	x.qp.cut(0)
+	x.qp.passed(49*us, 25_000) // 8 us at the rate of the line
+	for _, at := range []time.Duration{50 * us, 56 * us} {
+		if next := x.qp.paced(at); next != 57*us {
+			t.Errorf("at %v, with a rate of %v, the next packet leaves at %v, want 57 us", at, f.rate, next)
+		}
+	}
+	if f.rate > 13000 {
+		t.Fatalf("rate %v, want about half of that of the line", f.rate)
+	}
+	x.qp.passed(57*us, 25_000)
+	slow := 57*us + time.Duration(25_000*8000/f.rate)
+	if next := x.qp.paced(58 * us); next != slow {
+		t.Errorf("the one after it leaves at %v, want %v", next, slow)
+	}
+}
+
 // Acknowledgements of another class are held by pauses of its priority.
 func TestAcknowledgementsOfAnotherClass(t *testing.T) {
 	s := newSim(t, RC, 25e9, func(a *Attr) { a.Path.AckTClass = 58 << 2 })
