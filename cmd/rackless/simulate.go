@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rdma/simulate"
+	"github.com/rackless/rackless/report/simview"
 	"github.com/rackless/rackless/report/tables"
 )
 
@@ -26,7 +28,8 @@ func newSimulateCmd(a *app) *cobra.Command {
 			return a.simulate(cmd.Context(), format, args[0])
 		},
 	}
-	outputFlag(cmd, &format)
+	format = formatText
+	cli.EnumFlag(cmd, &format, "output", "o", "how to print the result", formatText, formatJSON, formatYAML, formHTML)
 	return cmd
 }
 
@@ -36,12 +39,25 @@ func (a *app) simulate(ctx context.Context, format, file string) error {
 	if err != nil {
 		return cli.Usage(err)
 	}
-	c, err := simulate.Parse(file, text)
+	c, err := simulate.Parse(file, text, func(name string) ([]byte, error) {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(filepath.Dir(file), name)
+		}
+		return userfile.Read(name, userfile.Text)
+	})
 	if err != nil {
 		return cli.Usage(err)
 	}
+	if format == formHTML && c.Curves == nil {
+		c.Curves = &simulate.Curves{}
+	}
 	r := simulate.Run(c, func() bool { return ctx.Err() != nil })
-	if err := a.print(format, r, tables.Simulation(r)); err != nil {
+	if format == formHTML {
+		err = simview.Page(a.out, r, tables.Simulation(r))
+	} else {
+		err = a.print(format, r, tables.Simulation(r))
+	}
+	if err != nil {
 		return err
 	}
 	if r.Unfinished > 0 {

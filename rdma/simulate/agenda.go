@@ -9,6 +9,8 @@ const (
 	polling                    // a NIC has work
 	starting                   // the next flows start
 	renewal                    // a port of a switch repeats its pauses before they expire
+	failing                    // a link becomes slow or goes down
+	checking                   // pauses may have become a deadlock
 )
 
 // An event is an entry of the agenda, of 16 bytes, so that four fit into a line of a CPU's cache.

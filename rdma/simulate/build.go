@@ -3,7 +3,6 @@ package simulate
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"time"
 
 	"github.com/rackless/rackless/rdma/roce"
@@ -11,40 +10,47 @@ import (
 
 // newNetwork makes the network of a configuration, with all flows.
 func newNetwork(c *Config) *network {
-	n := &network{overWire: c.NIC.overWire, overHeld: c.NIC.overHeld}
-	n.lay(c)
+	n := &network{spread: map[cause]*spreadCount{}, overWire: c.NIC.overWire, overHeld: c.NIC.overHeld, hpcc: c.NIC.Profile == profileHPCC}
+	n.build(c)
 	n.route()
 	n.plan(c)
+	n.record(c.Curves)
 	n.open = len(n.flows)
 	if n.open > 0 {
 		n.add(n.flows[0].start, starting, 0)
 	}
+	for i, f := range n.faults {
+		n.add(int64(f.At), failing, int32(i))
+	}
 	return n
 }
 
-// lay makes the switches, hosts and links.
-func (n *network) lay(c *Config) {
-	t := &c.Topology
-	if t.Form == star {
-		s := n.addSwitch(c)
-		for range t.Hosts {
-			n.addHost(c, s)
-		}
-	} else {
-		for range t.Leaves {
-			leaf := n.addSwitch(c)
-			for range t.Hosts {
-				n.addHost(c, leaf)
-			}
-		}
-		for range t.Spines {
-			spine := n.addSwitch(c)
-			for _, leaf := range n.switches[:t.Leaves] {
-				n.join(c, leaf, spine)
-			}
+// build makes the switches, hosts and links.
+func (n *network) build(c *Config) {
+	l := c.Topology.layout()
+	for range l.switches {
+		n.addSwitch(c)
+	}
+	for i := range l.hosts {
+		n.addHost(c, &l.hosts[i])
+	}
+	for i := range l.trunks {
+		t := &l.trunks[i]
+		for range t.n {
+			n.join(c, t)
 		}
 	}
 	n.share()
+	if n.faults = c.Faults; len(n.faults) == 0 {
+		return
+	}
+	n.named = map[string]*port{}
+	for _, p := range n.ports {
+		n.named[p.name] = p
+	}
+	for _, h := range n.hosts {
+		n.named[h.name] = h.edge
+	}
 }
 
 func (n *network) addSwitch(c *Config) *netSwitch {
@@ -61,9 +67,12 @@ func (n *network) addLink(rate float64, delay time.Duration) *link {
 	return l
 }
 
-func (n *network) addPort(c *Config, s *netSwitch, rate float64, delay time.Duration, alpha float64) *port {
-	p := &port{sw: s, index: int32(len(n.ports)), alpha: alpha, out: n.addLink(rate, delay),
+func (n *network) addPort(c *Config, s *netSwitch, rate float64, delay time.Duration, up bool) *port {
+	p := &port{sw: s, index: int32(len(n.ports)), alpha: c.Switch.Alpha, red: c.Switch.ECN.RED, out: n.addLink(rate, delay),
 		name: fmt.Sprintf("s%d:%d", s.index, len(s.ports))}
+	if up {
+		p.alpha, p.red = c.Switch.UplinkAlpha, c.Switch.UplinkECN.RED
+	}
 	p.room = headroomOf(c, rate, int64(delay))
 	n.ports, s.ports = append(n.ports, p), append(s.ports, p)
 	return p
@@ -81,24 +90,22 @@ func headroomOf(c *Config, rate float64, delay int64) int64 {
 	return int64(math.Ceil(onCable + 3*longest + pauseSize + fcs + gaps))
 }
 
-func (n *network) addHost(c *Config, s *netSwitch) {
-	t := &c.Topology
-	p := n.addPort(c, s, float64(t.Rate), t.Delay, c.Switch.Alpha)
-	h := &host{net: n, index: int32(len(n.hosts)), rate: float64(t.Rate), edge: p, pollAt: none, qpn: 0xff}
-	h.out = n.addLink(float64(t.Rate), t.Delay)
+func (n *network) addHost(c *Config, a *attached) {
+	p := n.addPort(c, n.switches[a.sw], float64(a.rate), a.delay, false)
+	h := &host{net: n, name: a.name, index: int32(len(n.hosts)), rate: float64(a.rate), edge: p, pollAt: none,
+		qpn: firstQPN - 1}
+	h.out = n.addLink(float64(a.rate), a.delay)
 	h.out.port, p.out.host = p, h
 	qos := roce.DefaultQoS()
 	qos.TrustDSCP, qos.RxPFC = true, uint8(c.Switch.PFC.Priorities)
-	h.nic = roce.NewPort(roce.PortConfig{Wire: h, Room: n.space, Rate: uint64(t.Rate), Overhead: &n.overWire,
-		Bare:       true,
-		Congestion: &c.NIC.control, QoS: &qos})
+	h.nic = roce.NewPort(roce.PortConfig{Wire: h, Room: n.space, Rate: uint64(a.rate), Overhead: &n.overWire,
+		Bare: true, Congestion: &c.NIC.control, QoS: &qos})
 	n.hosts = append(n.hosts, h)
 }
 
-func (n *network) join(c *Config, a, b *netSwitch) {
-	t := &c.Topology
-	x := n.addPort(c, a, float64(t.Uplink), t.UplinkDelay, c.Switch.UplinkAlpha)
-	y := n.addPort(c, b, float64(t.Uplink), t.UplinkDelay, c.Switch.UplinkAlpha)
+func (n *network) join(c *Config, t *trunk) {
+	x := n.addPort(c, n.switches[t.a], float64(t.rate), t.delay, true)
+	y := n.addPort(c, n.switches[t.b], float64(t.rate), t.delay, true)
 	x.out.port, y.out.port = y, x
 }
 
@@ -122,97 +129,24 @@ func reserved(s *netSwitch) (sum int64) {
 	return sum
 }
 
-// route finds the shortest paths between all switches with hosts.
-func (n *network) route() {
-	for _, s := range n.switches {
-		s.routes = make([][]*port, len(n.switches))
-	}
-	edges := map[*netSwitch]bool{}
-	for _, h := range n.hosts {
-		if edges[h.edge.sw] {
-			continue
-		}
-		edges[h.edge.sw] = true
-		n.routeTo(h.edge.sw)
-	}
-}
-
-// routeTo sets the ports of all switches for packets to a switch.
-func (n *network) routeTo(to *netSwitch) {
-	far := make([]int, len(n.switches))
-	for i := range far {
-		far[i] = -1
-	}
-	far[to.index] = 0
-	for list := []*netSwitch{to}; len(list) > 0; list = list[1:] {
-		s := list[0]
-		for _, p := range s.ports {
-			next := p.out.port
-			if next == nil {
-				continue
-			}
-			o := next.sw
-			if far[o.index] < 0 {
-				far[o.index] = far[s.index] + 1
-				list = append(list, o)
-			}
-			if far[o.index] == far[s.index]+1 {
-				o.routes[to.index] = append(o.routes[to.index], next)
-			}
-		}
-	}
-}
-
 // plan makes the flows, in the order of their start.
 func (n *network) plan(c *Config) {
-	counters := new(roce.Counters)
-	n.transport = counters
-	draw := source(c.Seed, 0)
-	for i := range c.Traffic {
-		t := &c.Traffic[i]
-		for _, pair := range pairs(t, len(n.hosts), draw) {
-			for q := range int64(t.QPs) {
-				size := int64(t.Bytes) / int64(t.QPs)
-				if q < int64(t.Bytes)%int64(t.QPs) {
-					size++
-				}
-				n.flows = append(n.flows, &flow{net: n, nic: &c.NIC, index: len(n.flows), from: n.hosts[pair[0]],
-					to: n.hosts[pair[1]], bytes: size, start: int64(t.Start), end: none, counters: counters})
-			}
-		}
+	n.transport = new(roce.Counters)
+	names := make(map[string]int, len(n.hosts))
+	for i, h := range n.hosts {
+		names[h.name] = i
 	}
-	n.order()
-}
-
-// pairs returns the senders and receivers of an entry.
-func pairs(t *Traffic, hosts int, draw *rand.Rand) (list [][2]int) {
-	switch t.Pattern {
-	case permutation:
-		// Each host sends to the next one of a random circle, so that none sends to itself.
-		circle := draw.Perm(hosts)
-		to := make([]int, hosts)
-		for i, h := range circle {
-			to[h] = circle[(i+1)%hosts]
-		}
-		for h, peer := range to {
-			list = append(list, [2]int{h, peer})
-		}
-		return list
-	case incast:
-		if t.Senders > 0 {
-			to, _ := hostIndex(t.To, hosts)
-			for h := 0; len(list) < t.Senders; h++ {
-				if h != to {
-					list = append(list, [2]int{h, to})
-				}
-			}
-			return list
-		}
+	specs := c.plan(names)
+	all := make([]flow, len(specs))
+	n.flows = make([]*flow, len(specs))
+	for i := range specs {
+		s := &specs[i]
+		all[i] = flow{net: n, nic: &c.NIC, index: i, entry: s.entry, from: n.hosts[s.from], to: n.hosts[s.to],
+			bytes: s.bytes, start: s.start, end: none, ring: s.ring, counters: n.transport}
+		n.flows[i] = &all[i]
 	}
-	to, _ := hostIndex(t.To, hosts)
-	for _, name := range t.From {
-		from, _ := hostIndex(name, hosts)
-		list = append(list, [2]int{from, to})
+	n.chain(c)
+	for _, f := range n.flows {
+		f.best = f.ideal()
 	}
-	return list
 }

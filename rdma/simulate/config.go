@@ -15,43 +15,11 @@ type Config struct {
 	Topology Topology      `yaml:"topology"`
 	Switch   SwitchConfig  `yaml:"switch"`
 	NIC      NICConfig     `yaml:"nic"`
+	Faults   []Fault       `yaml:"faults"`
+	Curves   *Curves       `yaml:"curves"` // nil means none
 	Traffic  []Traffic     `yaml:"traffic"`
 	Seed     uint64        `yaml:"seed"`
 	Until    time.Duration `yaml:"until"`
-}
-
-// Forms of topologies.
-const (
-	star      = "star"
-	leafSpine = "leaf-spine"
-)
-
-// A Topology is the form of a network. Hosts are h0, h1 and so on, in the order of their switches.
-type Topology struct {
-	Form        string        `yaml:"form"`
-	Hosts       int           `yaml:"hosts"` // of the switch, or of each leaf
-	Leaves      int           `yaml:"leaves"`
-	Spines      int           `yaml:"spines"`
-	Rate        rate          `yaml:"rate"`   // of the links to the hosts
-	Uplink      rate          `yaml:"uplink"` // of the links between switches; 0 means Rate
-	Delay       time.Duration `yaml:"delay"`  // of each link
-	UplinkDelay time.Duration `yaml:"uplink_delay"`
-}
-
-// allHosts returns the number of hosts.
-func (t *Topology) allHosts() int {
-	if t.Form == leafSpine {
-		return t.Hosts * t.Leaves
-	}
-	return t.Hosts
-}
-
-// allPorts returns the number of ports of all switches.
-func (t *Topology) allPorts() int {
-	if t.Form == leafSpine {
-		return t.allHosts() + 2*t.Leaves*t.Spines
-	}
-	return t.Hosts
 }
 
 // rate is a rate in bits/s, written as for rackless link set: 25Gbit.
@@ -102,6 +70,7 @@ type SwitchConfig struct {
 	Resume      lab.Bytes   `yaml:"resume"`   // bytes below the threshold at which senders go on
 	PFC         losslessSet `yaml:"pfc"`
 	ECN         marks       `yaml:"ecn"`
+	UplinkECN   marks       `yaml:"uplink_ecn"` // of ports between switches
 	// MarkAtDeparture applies ECN to packets as they leave, so that senders learn of a queue as it is now. Otherwise
 	// it applies as they come, as in the switch of a lab.
 	MarkAtDeparture bool `yaml:"mark_at_departure"`
@@ -141,24 +110,6 @@ const (
 	profileHPCC = "hpcc"
 )
 
-// Patterns of traffic.
-const (
-	incast      = "incast"
-	permutation = "permutation"
-	single      = "flow"
-)
-
-// Traffic is an entry of the list of traffic, for one or more flows.
-type Traffic struct {
-	Pattern string        `yaml:"pattern"`
-	From    []string      `yaml:"from"`
-	To      string        `yaml:"to"`
-	Senders int           `yaml:"senders"`
-	Bytes   lab.Bytes     `yaml:"bytes"` // of each pair of hosts
-	QPs     int           `yaml:"qps"`   // queue pairs that share them
-	Start   time.Duration `yaml:"start"`
-}
-
 // defaults returns the configuration before a file is read.
 func defaults() Config {
 	return Config{Name: "simulation",
@@ -182,8 +133,17 @@ func (c *Config) complete() {
 	if s.Alpha == 0 {
 		s.Alpha = 1. / 8
 	}
+	faster := 1.0
+	if n.Profile == profileHPCC {
+		faster = max(1, float64(t.Uplink)/float64(t.Rate))
+	}
 	if s.UplinkAlpha == 0 {
-		s.UplinkAlpha = s.Alpha
+		// That simulator doubles it for each doubling of the rate, up to 1.
+		s.UplinkAlpha = max(s.Alpha, min(1, s.Alpha*math.Exp2(math.Ceil(math.Log2(faster)))))
+	}
+	if s.UplinkECN == (marks{}) {
+		s.UplinkECN = s.ECN
+		s.UplinkECN.Min, s.UplinkECN.Max = int(float64(s.ECN.Min)*faster), int(float64(s.ECN.Max)*faster)
 	}
 	n.control = roce.DefaultCongestion()
 	n.overWire, n.overHeld = fcs+gaps, fcs
@@ -193,6 +153,7 @@ func (c *Config) complete() {
 		n.overWire, n.overHeld = hpccHead-headData, hpccHead-headData
 		n.control = hpccControl(float64(t.Rate))
 		s.MarkAtDeparture = true
+		n.control.CNPDSCP, n.control.CNPPrio = dscpOf(n.Priority), uint8(n.Priority)
 	}
 	for _, v := range []struct {
 		at        *int
@@ -214,12 +175,16 @@ func (c *Config) complete() {
 		n.control.React, n.control.Notify = 0, 0
 	}
 	for i := range c.Traffic {
-		c.Traffic[i].QPs = max(1, c.Traffic[i].QPs)
+		t := &c.Traffic[i]
+		t.QPs, t.Times = max(1, t.QPs), max(1, t.Times)
 	}
 }
 
-// hpccHead is the size of all headers of a packet in the published simulator of HPCC.
-const hpccHead = 48
+// Sizes in the published simulator of HPCC: of all headers of a packet, and of an acknowledgement.
+const (
+	hpccHead = 48
+	hpccAck  = 60
+)
 
 // hpccControl returns the parameters of DCQCN as in that simulator, for hosts with links of a rate.
 func hpccControl(rate float64) roce.Congestion {

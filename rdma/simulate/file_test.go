@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +76,16 @@ func TestFilesThatAreRefused(t *testing.T) {
 	const star = "topology: {form: star, hosts: 4, rate: 100Gbit}\n"
 	const flow = "traffic: [{pattern: flow, from: [h1], to: h0, bytes: 1MiB}]\n"
 	const leaves = "topology: {form: leaf-spine, hosts: 4, leaves: 2, spines: 1, rate: 100Gbit}\n"
+	const rail = "topology: {form: rail-optimized, hosts: 2, rails: 2, rate: 100Gbit}\n"
+	const links = "topology: {form: links, rate: 100Gbit, links: "
+	others := map[string]string{"host.txt": "# start\n1us h0 h9 1\n", "late.txt": "1ms h0 h1 1", "empty.txt": "\n#\n",
+		"falls.txt": "0 0\n10 50\n5 100\n", "early.txt": "0 0\n10 50\n"}
+	read := func(name string) ([]byte, error) {
+		if text, ok := others[name]; ok {
+			return []byte(text), nil
+		}
+		return nil, errors.New(name + ": not there")
+	}
 	for _, c := range []struct{ name, text, want string }{
 		{"empty", "", "empty simulation file (want topology and traffic)"},
 		{"unknown key", star + flow + "swich: {}", `test.yaml:3:1: unknown key (have "swich"`},
@@ -108,13 +119,15 @@ func TestFilesThatAreRefused(t *testing.T) {
 		{"alpha of uplinks of a star", star + flow + "switch: {uplink_alpha: 1}", "switch.uplink_alpha: key has no " +
 			"effect"},
 		{"buffer smaller than headroom", star + flow + "switch: {buffer: 64KiB, headroom: 20KiB}",
-			"switch.buffer: buffer is smaller than its reserves and headrooms, and a packet of each port (have " +
-				"64KiB, want " +
-				"at least 101KiB); or a smaller headroom"},
+			"switch.buffer: buffer is smaller than its reserves and headrooms, and a packet of each port, at " +
+				"switch s0 (have 64KiB, want at least 101KiB); or a smaller headroom"},
+		{"buffer of a fat tree", "topology: {form: fat-tree, k: 4, rate: 400Gbit, delay: 10us}\n" + flow +
+			"switch: {buffer: 1MiB}", "at switch s0 (have 1MiB, want at least 3941KiB)"},
 		{"end", star + flow + "until: 0s", "until: out of range"},
 		{"no pattern", star + "traffic: [{to: h0}]", "traffic[0]: missing key (want pattern)"},
 		{"unknown pattern", star + "traffic: [{pattern: incats, to: h0}]", "did you mean incast?"},
-		{"no bytes", star + "traffic: [{pattern: permutation}]", "traffic[0].bytes: out of range (have 0B"},
+		{"no bytes", star + "traffic: [{pattern: permutation}]", "traffic[0]: missing key (want bytes)"},
+		{"zero bytes", star + "traffic: [{pattern: permutation, bytes: 0B}]", "traffic[0].bytes: out of range (have 0B"},
 		{"too many bytes", star + "traffic: [{pattern: permutation, bytes: 2TiB}]", "have 2TiB, want 1B to 1TiB"},
 		{"start after the end", star + "traffic: [{pattern: permutation, bytes: 1B, start: 11s}]",
 			"before the end at 10s"},
@@ -137,11 +150,70 @@ func TestFilesThatAreRefused(t *testing.T) {
 		{"too many flows", star + "traffic: [{pattern: permutation, bytes: 1TiB, qps: 65536}," +
 			strings.Repeat("{pattern: permutation, bytes: 1TiB, qps: 65536},", 4) + "]",
 			"too many flows (have 1310720"},
+		{"odd fat tree", "topology: {form: fat-tree, k: 5, rate: 1Gbit}\n" + flow,
+			"topology.k: wrong number of ports of a switch (have 5, want an even number from 2 to 64"},
+		{"hosts of a fat tree", "topology: {form: fat-tree, k: 4, hosts: 16, rate: 1Gbit}\n" + flow,
+			"topology.hosts: key has no effect with form fat-tree"},
+		{"fat tree without k", "topology: {form: fat-tree, rate: 1Gbit}\n" + flow, "topology: missing key (want k)"},
+		{"rails that do not meet", rail + "traffic: [{pattern: flow, from: [h0r0], to: h1r1, bytes: 1B}]",
+			"traffic[0]: no way from h0r0 to h1r1: without spines, rails are islands; add spines"},
+		{"hosts without rails", rail + flow, "traffic[0].to: no such host (have \"h0\", want h0r0 to h1r1)"},
+		{"link between hosts", links + "[{from: h0, to: h1}]}\n" + flow, "topology.links[0]: link between two hosts"},
+		{"two links of a host", links + "[{from: h0, to: s0}, {from: h1, to: s0}, {from: s1, to: h0}]}\n" + flow,
+			"topology.links[2]: host has another link (have h0, want one, which is topology.links[0])"},
+		{"LAG of a host", links + "[{from: h0, to: s0, lag: 2}, {from: h1, to: s0}]}\n" + flow,
+			"topology.links[0].lag: a host has one link"},
+		{"gap in hosts", links + "[{from: h0, to: s0}, {from: h2, to: s0}]}\n" + flow,
+			"topology.links: hosts are not numbered in a row (have 2 hosts, want a link of h1)"},
+		{"gap in switches", links + "[{from: h0, to: s0}, {from: h1, to: s0}, {from: s2, to: s0}]}\n" + flow,
+			"switch without links (have s1)"},
+		{"islands of links", links + "[{from: h0, to: s0}, {from: h1, to: s1}]}\n" + flow,
+			"topology.links: islands: s1 does not reach s0"},
+		{"neither", links + "[{from: h0, to: t0}]}\n" + flow,
+			"topology.links[0].to: neither a host nor a switch (have \"t0\""},
+		{"link to itself", links + "[{from: s0, to: s0}]}\n" + flow, "topology.links[0]: link from a switch to itself"},
+		{"fault of no link", star + flow + "faults: [{link: \"s0:4\", down: true}]",
+			"faults[0].link: no such link (have \"s0:4\", want a host, or a port of a switch such as s0:3)"},
+		{"fault of nothing", star + flow + "faults: [{link: h0}]", "faults[0]: a fault makes a link either slow or dead"},
+		{"fault after the end", star + flow + "faults: [{link: h0, down: true, at: 10s}]",
+			"faults[0].at: out of range (have 10s, want before the end at 10s)"},
+		{"link faster than its NIC", star + flow + "faults: [{link: h0, rate: 200Gbit}]",
+			"faults[0].rate: faster than the NIC"},
+		{"bytes of a trace", star + "traffic: [{pattern: trace, file: t, bytes: 1B}]",
+			"traffic[0].bytes: key has no effect with pattern trace"},
+		{"no trace", star + "traffic: [{pattern: trace, file: none.txt}]", "traffic[0].file: none.txt: not there"},
+		{"trace of unknown hosts", star + "traffic: [{pattern: trace, file: host.txt}]",
+			"traffic[0].file: host.txt: line 2: \"1us h0 h9 1\" (want two different hosts"},
+		{"trace with a time after the end", star + "until: 1ms\ntraffic: [{pattern: trace, file: late.txt}]",
+			"line 1: \"1ms h0 h1 1\" (want a start such as 12.5us, before the end at 1ms)"},
+		{"empty trace", star + "traffic: [{pattern: trace, file: empty.txt}]", "empty.txt: no flows"},
+		{"sizes that fall", star + "traffic: [{pattern: poisson, load: 30%, for: 1ms, sizes: falls.txt}]",
+			"falls.txt: line 3: \"5 100\" (want more bytes and a higher percentage than before)"},
+		{"sizes that end early", star + "traffic: [{pattern: poisson, load: 30%, for: 1ms, sizes: early.txt}]",
+			"early.txt: the last size has 50% (want 100%)"},
+		{"load", star + "traffic: [{pattern: poisson, load: 130%, for: 1ms, sizes: hadoop}]",
+			"share \"130%\" (want more than 0%, less than 100%)"},
+		{"arrivals after the end", star + "traffic: [{pattern: poisson, load: 30%, for: 11s, sizes: hadoop}]",
+			"traffic[0].for: out of range (have 11s"},
+		{"too many arrivals", star + "traffic: [{pattern: poisson, load: 90%, for: 10s, sizes: hadoop}]",
+			"traffic[0]: too many flows (have "},
+		{"all-reduce over rails that are none", star + "traffic: [{pattern: hierarchical-all-reduce, bytes: 1MiB}]",
+			"pattern is for two or more hosts on rails (have form star"},
+		{"all-reduce of one", star + "traffic: [{pattern: ring-all-reduce, from: [h1], bytes: 1MiB}]",
+			"traffic[0].from: too few hosts (have 1, want 2 or more)"},
+		{"all-reduce with a host twice", star + "traffic: [{pattern: ring-all-reduce, from: [h1, h1], bytes: 1MiB}]",
+			"host takes part twice (have \"h1\")"},
+		{"all-reduce of too much", star + "traffic: [{pattern: ring-all-reduce, bytes: 5GiB}]",
+			"more than 1GiB in a message (have 5GiB, want at most 4GiB with 4 ranks)"},
+		{"bursts without a number", star + "traffic: [{pattern: permutation, bytes: 1B, every: 1us}]",
+			"traffic[0]: bursts need both every and times"},
+		{"bursts after the end", star + "traffic: [{pattern: permutation, bytes: 1B, every: 1s, times: 11}]",
+			"traffic[0].times: the last burst starts too late (have 11"},
 		{"more than memory holds", "topology: {form: leaf-spine, hosts: 64, leaves: 1000, spines: 500, rate: 1Gbit}\n" +
 			"traffic: [{pattern: permutation, bytes: 1MiB}]", "network and traffic need too much memory"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := Parse("test.yaml", []byte(c.text))
+			_, err := Parse("test.yaml", []byte(c.text), read)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v\nwant %s", err, c.want)
 			}
@@ -160,7 +232,7 @@ func FuzzParse(f *testing.F) {
 		if len(text) > 500 {
 			return
 		}
-		c, err := Parse("test.yaml", []byte(text))
+		c, err := Parse("test.yaml", []byte(text), nil)
 		if (c == nil) == (err == nil) {
 			t.Errorf("%v, %v", c, err)
 		}

@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"strconv"
 	"time"
 
 	"github.com/rackless/rackless/rdma/roce"
@@ -13,6 +12,7 @@ type flow struct {
 	net      *network
 	nic      *NICConfig
 	index    int
+	entry    int32 // of the traffic
 	from, to *host
 	bytes    int64
 	start    int64
@@ -22,6 +22,16 @@ type flow struct {
 	send     *roce.QP
 	recv     *roce.QP
 	counters *roce.Counters
+	best     time.Duration // completion on an empty network
+	curve    *timeline     // of bytes on the cable of the receiver; nil if it is not recorded
+
+	// Of a flow of a collective: its ring, the flows of the next and the last rank, and messages that its host may
+	// send now and that have arrived.
+	ring         int32
+	part         *collective
+	next, before *flow
+	owed, taken  int64
+	way          float64 // time of a message on an empty network
 }
 
 // longest is the limit of a message of the transport. Longer flows are several messages.
@@ -31,6 +41,9 @@ const longest = 1 << 30
 func (f *flow) NextSend(w *roce.SendWR) bool {
 	if f.left == 0 {
 		return false
+	}
+	if f.part != nil {
+		return f.nextMessage(w)
 	}
 	n := min(f.left, longest/int64(f.nic.MTU)*int64(f.nic.MTU))
 	f.left -= n
@@ -79,7 +92,11 @@ func (noMemory) Update(uint32, []byte) roce.Status                            { 
 func (f *flow) begin() {
 	f.left = f.bytes
 	f.send = f.pair(f.from, f)
-	f.recv = f.pair(f.to, sink{})
+	var o roce.Owner = sink{}
+	if f.part != nil {
+		o = receiver{f}
+	}
+	f.recv = f.pair(f.to, o)
 	f.connect(f.send, f.from, f.to, f.to.qpn)
 	f.connect(f.recv, f.to, f.from, f.from.qpn)
 	f.send.Doorbell()
@@ -88,6 +105,7 @@ func (f *flow) begin() {
 
 func (f *flow) pair(h *host, o roce.Owner) *roce.QP {
 	h.qpn++
+	h.flows = append(h.flows, f)
 	q, err := h.nic.NewQP(roce.QPConfig{Type: roce.RC, QPN: h.qpn, Owner: o, Mem: noMemory{}, Counters: f.counters})
 	if err != nil {
 		panic(err) // numbers are given out once, and the check of the file limits the flows
@@ -110,6 +128,14 @@ func (f *flow) connect(q *roce.QP, own, peer *host, qpn uint32) {
 // dscpOf returns a DSCP of a priority. That of priority 3 is 26, which guides for RoCE use.
 func dscpOf(prio int) uint8 { return uint8(prio)<<3 | 2 }
 
+// firstQPN is the number of a host's first queue pair.
+const firstQPN = 0x100
+
+// flowOf returns the flow that a frame to a host belongs to.
+func (h *host) flowOf(frame []byte) *flow {
+	return h.flows[be.Uint32(frame[offQPN:])&0xffffff-firstQPN]
+}
+
 // remove removes the queue pairs of a flow that has ended.
 func (f *flow) remove() {
 	f.from.nic.Remove(f.send)
@@ -120,15 +146,23 @@ func (f *flow) remove() {
 // ideal returns the completion time of the flow on an empty network: each packet is sent on, link by link, when it is
 // complete, and the acknowledgement of the last one returns.
 func (f *flow) ideal() time.Duration {
+	if f.part != nil {
+		return f.idealRing()
+	}
+	return time.Duration(f.oneWay(f.bytes, headWrite) + f.answer())
+}
+
+// oneWay returns the time until a message is complete at the receiver. The first packet has a longer header.
+func (f *flow) oneWay(bytes int64, first int64) float64 {
 	links := f.path()
 	mtu := int64(f.nic.MTU)
-	packets := (f.bytes + mtu - 1) / mtu
+	packets := (bytes + mtu - 1) / mtu
 	wire := func(i int64) float64 {
-		n := min(mtu, f.bytes-i*mtu)
+		n := min(mtu, bytes-i*mtu)
 		n += -n & 3
 		size := int64(headData) + n
 		if i == 0 {
-			size += headWrite
+			size += first
 		}
 		return float64(8e9 * (max(size, minFrame) + int64(f.net.overWire)))
 	}
@@ -155,9 +189,25 @@ func (f *flow) ideal() time.Duration {
 	}
 	total := done[len(links)-1]
 	for _, l := range links {
-		total += float64(2*l.delay) + 8e9*float64(headAck+f.net.overWire)/l.rate
+		total += float64(l.delay)
 	}
-	return time.Duration(total)
+	return total
+}
+
+// answer returns the time of an acknowledgement on an empty network.
+func (f *flow) answer() (total float64) {
+	for _, l := range f.path() {
+		total += float64(l.delay) + 8e9*float64(f.net.ackWire())/l.rate
+	}
+	return total
+}
+
+// ackWire returns the bytes of an acknowledgement on a cable.
+func (n *network) ackWire() int {
+	if n.hpcc {
+		return hpccAck
+	}
+	return headAck + n.overWire
 }
 
 // Sizes of frames of the transport without FCS.
@@ -165,6 +215,7 @@ const (
 	minFrame  = 60
 	headData  = 14 + 20 + 8 + 12 + 4 // Ethernet, IPv4, UDP, BTH, invariant CRC
 	headWrite = 16                   // RETH, in the first packet
+	headImm   = headWrite + 4        // and immediate data, which tell a receiver of the message
 	headAck   = headData + 4         // AETH
 )
 
@@ -172,11 +223,9 @@ const (
 func (f *flow) path() (links []*link) {
 	links = append(links, f.from.out)
 	for p := f.from.edge; p.sw != f.to.edge.sw; {
-		out := p.sw.routes[f.to.edge.sw.index][0]
+		out := p.sw.towards(f.to)[0]
 		links = append(links, out.out)
 		p = out.out.port
 	}
 	return append(links, f.to.edge.out)
 }
-
-func (h *host) name() string { return "h" + strconv.Itoa(int(h.index)) }

@@ -2,9 +2,9 @@ package simulate
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -74,44 +74,70 @@ func (r *reference) config() *Config {
 	return &c
 }
 
-func (r *reference) run(t testing.TB) *Result {
-	got := Run(r.config(), func() bool { return false })
-	if got.Unfinished > 0 || got.Counts.Drops > 0 {
-		t.Errorf("%s: %d flows unfinished, %d drops", r.name, got.Unfinished, got.Counts.Drops)
+// runs runs a reference with as many seeds. Without marks there is no chance, and one is enough.
+func (r *reference) runs(t testing.TB) (list []*Result) {
+	c := r.config()
+	for seed := range uint64(seeds) {
+		c.Seed = seed + 1
+		got := Run(c, never)
+		if got.Unfinished > 0 || got.Counts.Drops > 0 {
+			t.Errorf("%s: %d flows unfinished, %d drops", r.name, got.Unfinished, got.Counts.Drops)
+		}
+		if list = append(list, got); r.kmax == 0 {
+			break
+		}
 	}
-	return got
+	return list
 }
+
+// seeds is the number of runs of a case with marks, of which the median counts.
+const seeds = 5
 
 // apart are the references whose last completion differs by more than the bound, with the difference.
 var apart = map[string]float64{
-	"incast-100g-8x1000k-dcqcn-default-deep": 0.09,
-	"incast-100g-16x10000k-dcqcn-paper-deep": 0.10,
+	"incast-25g-2x1000k-dcqcn-paper-shallow":   0.10,
+	"incast-25g-2x10000k-dcqcn-paper-deep":     0.09,
+	"incast-25g-16x1000k-dcqcn-paper-deep":     0.09,
+	"incast-100g-16x10000k-dcqcn-paper-deep":   0.09,
+	"incast-100g-16x10000k-dcqcn-default-deep": 0.09,
 }
 
-// compare holds the results of a reference against ours. Without marks both are the same but for rounding: the other
-// simulator cuts the time of a packet to whole nanoseconds. With marks, chance decides which flow slows down first.
+// compare holds the results of a reference against ours. Without marks both are the same but for rounding. With
+// marks, chance decides which flow slows down first, so one run of each simulator says little.
 func (r *reference) compare(t *testing.T) {
-	got := r.run(t)
-	q := got.queue("s0:0")
-	off := func(got, want float64) float64 { return math.Abs(got/want - 1) }
-	last, p99 := off(got.Completion.Most, float64(r.last)), off(float64(q.P99), float64(r.p99))
+	var last, p99 []float64
+	got := r.runs(t)
+	for _, g := range got {
+		last = append(last, g.Completion.Most/float64(r.last)-1)
+		p99 = append(p99, float64(g.queue("s0:0").P99)/float64(r.p99)-1)
+	}
 	bound := cmp.Or(apart[r.name], 0.08)
 	if r.kmax == 0 {
-		bound = 0.03
-		if p99 > 0.03 || off(float64(q.Most), float64(r.most)) > 0.03 {
+		bound = 0.005
+		q := got[0].queue("s0:0")
+		most := float64(q.Most)/float64(r.most) - 1
+		if math.Abs(p99[0]) > 0.03 || math.Abs(most) > 0.03 {
 			t.Errorf("queue of p99 %d and most %d bytes, want %d and %d", q.P99, q.Most, r.p99, r.most)
 		}
-		pauses := float64(got.Counts.Pauses)
-		if (pauses > 0) != (r.pauses > 0) || pauses > 0 && off(pauses, float64(r.pauses)) > 0.05 {
-			t.Errorf("%d pauses, want %d", got.Counts.Pauses, r.pauses)
+		pauses := float64(got[0].Counts.Pauses)
+		if (pauses > 0) != (r.pauses > 0) || pauses > 0 && math.Abs(pauses/float64(r.pauses)-1) > 0.05 {
+			t.Errorf("%v pauses, want %d", pauses, r.pauses)
 		}
 	}
-	if last > bound {
-		t.Errorf("last completion after %v, want %v, within %.0f %%", time.Duration(got.Completion.Most), r.last,
-			100*bound)
+	t.Logf("last %+.1f %%, p99 of the queue %+.1f %%, pauses %d for %d", percent(last), percent(p99),
+		got[0].Counts.Pauses, r.pauses)
+	if m := median(last); math.Abs(m) > bound {
+		t.Errorf("last completion %+.1f %% from %v, want at most %.0f %%", 100*m, r.last, 100*bound)
 	}
-	t.Logf("last %+.1f %%, p99 of the queue %+.1f %%, %d pauses for %d", 100*(got.Completion.Most/float64(r.last)-1),
-		100*(float64(q.P99)/float64(r.p99)-1), got.Counts.Pauses, r.pauses)
+}
+
+func median(list []float64) float64 { return slices.Sorted(slices.Values(list))[len(list)/2] }
+
+func percent(list []float64) (all []float64) {
+	for _, v := range list {
+		all = append(all, 100*v)
+	}
+	return all
 }
 
 // Incasts end when they do in the published simulator of HPCC. These are the smaller ones.
@@ -138,7 +164,7 @@ func leaves(t *testing.T, workload, control string) {
 	c := defaults()
 	c.Topology = Topology{Form: leafSpine, Hosts: 8, Leaves: 4, Spines: 2, Rate: 25e9, Uplink: 100e9,
 		Delay: time.Microsecond}
-	c.Switch.Buffer, c.Switch.UplinkAlpha = 16*lab.MiB, 0.5 // it doubles alpha for twice the rate of a host
+	c.Switch.Buffer = 16 * lab.MiB
 	c.NIC.Profile, c.NIC.Congestion = profileHPCC, control
 	column := 6
 	if control == dcqcn {
@@ -154,19 +180,35 @@ func leaves(t *testing.T, workload, control string) {
 		}
 	})
 	c.complete()
-	r := Run(&c, never)
-	got := make([]float64, len(want))
-	for i, f := range r.Flows {
-		got[i] = float64(f.Completion) / ideal[i]
+	b := quantiles(want)
+	var p50, p95, p99 []float64
+	for seed := range uint64(3) {
+		c.Seed = seed + 1
+		r := Run(&c, never)
+		got := make([]float64, len(want))
+		for i, f := range r.Flows {
+			got[i] = float64(f.Completion) / ideal[i]
+		}
+		a := quantiles(got)
+		p50, p95 = append(p50, a.Median/b.Median-1), append(p95, a.P95/b.P95-1)
+		p99 = append(p99, a.P99/b.P99-1)
+		if r.Unfinished+int(r.Counts.Drops) > 0 {
+			t.Errorf("%d unfinished, %d drops", r.Unfinished, r.Counts.Drops)
+		}
+		if control == noControl {
+			break // other seeds only choose other paths
+		}
 	}
-	a, b := quantiles(got), quantiles(want)
-	what := fmt.Sprintf("slowdown: median %.3f, want %.3f; p95 %.2f, want %.2f; p99 %.2f, want %.2f", a.Median,
-		b.Median,
-		a.P95, b.P95, a.P99, b.P99)
-	if math.Abs(a.Median/b.Median-1) > 0.05 || math.Abs(a.P99/b.P99-1) > 0.18 || r.Unfinished+int(r.Counts.Drops) > 0 {
-		t.Errorf("%s; %d unfinished, %d drops", what, r.Unfinished, r.Counts.Drops)
+	t.Logf("slowdown: median %+.1f %%, p95 %+.1f %%, p99 %+.1f %%", percent(p50), percent(p95), percent(p99))
+	for what, v := range map[string][]float64{"median": p50, "p95": p95, "p99": p99} {
+		bound := 0.10
+		if what == "p99" && workload == "websearch-30" {
+			bound = 0.16 // four flows of 350
+		}
+		if math.Abs(median(v)) > bound {
+			t.Errorf("%s of the slowdowns differs by %+.1f %%, want at most %.0f %%", what, 100*median(v), 100*bound)
+		}
 	}
-	t.Log(what)
 }
 
 func TestSmallMessagesOnLeavesAgreeWithThePublishedSimulator(t *testing.T) {

@@ -14,6 +14,7 @@ type link struct {
 	delay  int64
 	flight fifo
 	last   int64 // arrival of the last packet in flight
+	down   bool
 	host   *host // the receiver: a host, or a port of a switch
 	port   *port
 }
@@ -21,24 +22,37 @@ type link struct {
 // A network is one run: everything that changes in it, and the time.
 type network struct {
 	agenda
-	now       int64
-	links     []*link
-	ports     []*port // of all switches
-	hosts     []*host
-	switches  []*netSwitch
-	flows     []*flow
-	starts    int // flows that have started
-	open      int // flows that have not ended
-	free      *packet
-	room      *packet // for the next frame of a NIC
-	ended     []*flow // since the last event
-	stats     Counts
-	transport *roce.Counters // of all queue pairs
+	now         int64
+	links       []*link
+	ports       []*port // of all switches
+	hosts       []*host
+	switches    []*netSwitch
+	flows       []*flow
+	starts      int // flows that have started
+	open        int // flows that have not ended
+	free        *packet
+	room        *packet // for the next frame of a NIC
+	ended       []*flow // since the last event
+	granted     []*flow // may send another message since then
+	collectives []*collective
+	stats       Counts
+	transport   *roce.Counters // of all queue pairs
+
+	// Courses over time: of rates, whether there are any, and whether the file names the queues.
+	rates            []*timeline
+	recorded, chosen bool
 
 	watch func() // called after each event, for tests; may be nil
 
 	// Bytes of a packet on a cable and in a buffer beyond its frame.
 	overWire, overHeld int
+	hpcc               bool // sizes of acknowledgements and whole nanoseconds, as in the simulator of HPCC
+
+	spread    map[cause]*spreadCount
+	deadlocks deadlockWatch
+
+	faults []Fault
+	named  map[string]*port // ports and hosts that faults may name; nil without faults
 }
 
 func (n *network) get() *packet {
@@ -75,6 +89,13 @@ func (n *network) arrive(l *link) {
 	p := l.flight.pop()
 	if l.flight.first != nil {
 		n.add(l.flight.first.at, arrival, l.index)
+	}
+	if l.down {
+		if p.to >= 0 {
+			n.stats.Drops++
+		}
+		n.put(p)
+		return
 	}
 	n.stats.Hops++
 	if l.host != nil {
@@ -113,6 +134,13 @@ func (n *network) run(end int64, stop func() bool) {
 			n.startFlows()
 		case renewal:
 			n.ports[e.of()].renew()
+		case failing:
+			n.fail(e.of())
+		case checking:
+			n.checkDeadlock()
+		}
+		if len(n.granted) > 0 {
+			n.resume()
 		}
 		for _, f := range n.ended {
 			f.remove()
@@ -143,6 +171,7 @@ const none = int64(-1)
 // A host has one NIC, whose transport is that of the emulated adapters.
 type host struct {
 	net    *network
+	name   string
 	index  int32
 	nic    *roce.Port
 	rate   float64
@@ -150,6 +179,7 @@ type host struct {
 	edge   *port // of the switch at the other end
 	pollAt int64
 	qpn    uint32
+	flows  []*flow // of its queue pairs, by their numbers
 }
 
 // Send implements [roce.Wire]. The NIC has booked its cable for the frame, so the frame leaves when the cable is free
@@ -160,11 +190,19 @@ func (h *host) Send(_ time.Duration, frame []byte) {
 	p.n = uint8(len(frame))
 	full := roce.FullSize(frame)
 	p.wire, p.held = int32(full+h.net.overWire), int32(full+h.net.overHeld)
+	if h.net.hpcc {
+		p.sizeOfNotice()
+	}
 	p.read()
-	h.net.carry(h.out, p, int64(h.nic.Share(0))+h.out.delay)
+	h.net.carry(h.out, p, h.slowed(p, int64(h.nic.Share(0)))+h.out.delay)
 }
 
 func (h *host) receive(p *packet) {
+	if h.net.recorded && p.to >= 0 {
+		if f := h.flowOf(p.data()); f.to == h && f.curve != nil {
+			f.curve.add(h.net.now, int64(p.wire))
+		}
+	}
 	h.nic.Receive(time.Duration(h.net.now), p.data())
 	h.net.put(p)
 	h.poll()

@@ -14,6 +14,10 @@ const (
 	offSource  = 26
 	offDest    = 30
 	offPort    = 34
+	offOpcode  = 42
+	offQPN     = 46 // with a byte before the number
+	opAck      = 0x11
+	opCNP      = 0x81
 	etherPause = 0x8808
 	pausePrio  = 0x0101 // IEEE 802.1Q, 36.2.1
 	pauseSize  = 60     // without FCS
@@ -57,6 +61,16 @@ func (p *packet) read() {
 	h := uint64(be.Uint32(b[offSource:]))<<32 | uint64(be.Uint32(b[offDest:]))
 	h = mix(h) ^ uint64(be.Uint16(b[offPort:]))
 	p.hash = uint32(mix(h) >> 32)
+}
+
+// sizeOfNotice sets the size of an acknowledgement, and of a CNP, which is part of one.
+func (p *packet) sizeOfNotice() {
+	switch p.frame[offOpcode] {
+	case opAck:
+		p.wire, p.held = hpccAck, hpccAck
+	case opCNP:
+		p.wire, p.held = 0, 0
+	}
 }
 
 // mix is the finalizer of MurmurHash3: each bit of the result depends on each bit of the input.

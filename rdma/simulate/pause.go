@@ -12,8 +12,10 @@ func (p *port) checkStop(prio uint8) {
 	}
 	if p.stopped == 0 {
 		p.stoppedAt = s.net.now
+		p.because = s.longest(prio)
 	}
 	p.stopped |= 1 << prio
+	s.net.watchPauses()
 	p.pauses++
 	s.net.stats.Pauses++
 	p.sendPause(1<<prio, 1<<prio)
@@ -32,7 +34,7 @@ func (p *port) checkGo(prio uint8) {
 	}
 	p.stopped &^= 1 << prio
 	if p.stopped == 0 {
-		p.pausedTime += s.net.now - p.stoppedAt
+		p.resumed()
 	}
 	s.net.stats.Resumes++
 	p.sendPause(1<<prio, 0)
@@ -51,6 +53,9 @@ func (p *port) renew() {
 // sendPause sends a frame of MAC control ahead of all waiting packets.
 func (p *port) sendPause(change, stop uint8) {
 	n := p.sw.net
+	if p.out.down {
+		return
+	}
 	k := n.get()
 	k.pauseFrame(change, stop)
 	p.control.push(k)

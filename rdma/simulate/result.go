@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -44,6 +43,7 @@ type Quantiles struct {
 	Median float64 `json:"p50"`
 	P95    float64 `json:"p95"`
 	P99    float64 `json:"p99"`
+	P999   float64 `json:"p99_9"`
 	Most   float64 `json:"max"`
 }
 
@@ -74,6 +74,14 @@ type Result struct {
 	Counts     Counts        `json:"counts"`
 	Queues     []QueueResult `json:"queues"` // of ports whose queue was not always empty
 	Flows      []FlowResult  `json:"flows"`
+
+	Collectives []CollectiveResult `json:"collectives,omitempty"`
+	Sizes       []SizeResult       `json:"slowdown_by_size,omitempty"` // from the smallest
+	Fairness    []FairnessResult   `json:"fairness,omitempty"`         // of traffic with two or more flows
+	Spread      []SpreadResult     `json:"pause_spread,omitempty"`     // which queue stopped which sender
+	Deadlocks   []Deadlock         `json:"deadlocks,omitempty"`
+	Queue       []Curve            `json:"queue_curves,omitempty"` // bytes, the most in each interval
+	Rate        []Curve            `json:"rate_curves,omitempty"`  // bits/s on the receiver's cable
 }
 
 // Run simulates a configuration. stop is asked now and then whether to end early.
@@ -89,13 +97,13 @@ func (n *network) result(c *Config) *Result {
 	var times, slow []float64
 	bytes := int64(0)
 	for _, f := range n.flows {
-		fr := FlowResult{From: f.from.name(), To: f.to.name(), Bytes: f.bytes, Start: time.Duration(f.start),
-			Ideal: f.ideal(), Failed: f.failed != 0}
+		fr := FlowResult{From: f.from.name, To: f.to.name, Bytes: f.bytes, Start: time.Duration(f.start),
+			Ideal: f.best, Failed: f.failed != 0}
 		if f.end == none {
 			r.Unfinished++
 		} else {
 			fr.Completion = time.Duration(f.end - f.start)
-			times, slow = append(times, float64(fr.Completion)), append(slow, math.Round(fr.Slowdown()*1e4)/1e4)
+			times, slow = append(times, float64(fr.Completion)), append(slow, round4(fr.Slowdown()))
 			bytes += f.bytes
 		}
 		r.Flows[f.index] = fr
@@ -112,6 +120,12 @@ func (n *network) result(c *Config) *Result {
 	t := n.transport
 	k.OutOfSequence, k.Duplicates, k.Timeouts = t.OutOfSequence, t.DuplicateRequest, t.LocalAckTimeoutErr
 	k.GoBacks = t.PacketSeqErr + t.ImpliedNakSeqErr
+	r.Sizes, r.Fairness = n.bySize(), n.fairness(c)
+	r.Spread, r.Deadlocks = n.spreadResult(), n.deadlocks.found
+	r.Queue, r.Rate = n.curves()
+	for _, g := range n.collectives {
+		r.Collectives = append(r.Collectives, g.result(c))
+	}
 	for _, p := range n.ports {
 		if q := p.result(); q.Busy > 0 || q.Drops > 0 || q.Pauses > 0 {
 			r.Queues = append(r.Queues, q)
@@ -122,7 +136,7 @@ func (n *network) result(c *Config) *Result {
 
 func (p *port) result() QueueResult {
 	now := p.sw.net.now
-	p.stat.set(now, p.bytes)
+	p.measure()
 	q := QueueResult{Port: p.name, Busy: time.Duration(p.stat.busy()), Median: p.stat.quantile(0.5),
 		P99: p.stat.quantile(0.99), Most: p.stat.most, Marks: p.ecns, Drops: p.drops, Pauses: p.pauses,
 		SenderPause: time.Duration(p.pausedTime)}
@@ -139,10 +153,5 @@ func quantiles(list []float64) *Quantiles {
 	}
 	slices.Sort(list)
 	at := func(share float64) float64 { return list[max(0, int(math.Ceil(share*float64(len(list))))-1)] }
-	return &Quantiles{Median: at(0.5), P95: at(0.95), P99: at(0.99), Most: at(1)}
-}
-
-// order sorts the flows by their start, and leaves those of the same start in their order.
-func (n *network) order() {
-	slices.SortStableFunc(n.flows, func(a, b *flow) int { return cmp.Compare(a.start, b.start) })
+	return &Quantiles{Median: at(0.5), P95: at(0.95), P99: at(0.99), P999: at(0.999), Most: at(1)}
 }

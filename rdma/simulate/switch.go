@@ -21,8 +21,10 @@ type netSwitch struct {
 	net    *network
 	cfg    *SwitchConfig
 	ports  []*port
-	routes [][]*port // by the switch of the destination: ports of the shortest paths
 	index  int32
+	edge   int32     // among the switches with hosts
+	routes []uint16  // by the edge switch of the destination: index in paths
+	paths  [][]*port // sets of ports that begin shortest paths
 	salt   uint32
 	mark   *rand.Rand
 
@@ -43,6 +45,7 @@ type port struct {
 	name  string
 	index int32 // among all ports
 	alpha float64
+	red   fabric.RED
 	room  int64 // headroom of each lossless priority
 	in    [priorities]entry
 	out   *link
@@ -61,10 +64,13 @@ type port struct {
 
 	stopped     uint8 // priorities whose sender this port has stopped
 	stoppedAt   int64
+	because     *port // whose queue was the longest then
+	sent        uint64
 	renewing    bool
 	stat        queueStat
-	pauses      uint64 // times that it stopped a priority
-	pausedTime  int64  // time for which the other end was stopped
+	curve       *timeline // of the queue; nil if it is not recorded
+	pauses      uint64    // times that it stopped a priority
+	pausedTime  int64     // time for which the other end was stopped
 	drops, ecns uint64
 }
 
@@ -80,16 +86,13 @@ func (p *port) receive(k *packet) {
 		return
 	}
 	s := p.sw
-	if !s.admit(p, k) {
-		p.drops++
-		s.net.stats.Drops++
-		s.net.put(k)
+	out := s.next(k)
+	if out == nil || out.out.down || !s.admit(p, k) {
+		p.lose(k)
 		return
 	}
 	k.in = p.index
-	out := s.route(k)
-	red := s.cfg.ECN.RED
-	if !s.cfg.MarkAtDeparture && s.marks(red, out.queues[k.prio].bytes) && fabric.MarkCE(k.data()) {
+	if !s.cfg.MarkAtDeparture && s.marks(&out.red, out.queues[k.prio].bytes) && fabric.MarkCE(k.data()) {
 		out.ecns++
 		s.net.stats.Marks++
 	}
@@ -100,21 +103,7 @@ func (p *port) receive(k *packet) {
 	out.send()
 }
 
-// route returns the port for a packet. Of several equal paths, the hash of its flow chooses one.
-func (s *netSwitch) route(k *packet) *port {
-	edge := s.net.hosts[k.to].edge
-	if edge.sw == s {
-		return edge
-	}
-	ports := s.routes[edge.sw.index]
-	if len(ports) == 1 {
-		return ports[0]
-	}
-	h := uint32(mix(uint64(k.hash)<<32|uint64(s.salt)) >> 32)
-	return ports[uint64(h)*uint64(len(ports))>>32]
-}
-
-func (s *netSwitch) marks(red fabric.RED, queued int64) bool {
+func (s *netSwitch) marks(red *fabric.RED, queued int64) bool {
 	p := red.At(int(queued))
 	return p > 0 && (p >= 1 || s.mark.Float64() < p)
 }
@@ -161,7 +150,15 @@ func (p *port) put(k *packet) {
 	p.queues[k.prio].push(k)
 	p.busy |= 1 << k.prio
 	p.bytes += int64(k.held)
+	p.measure()
+}
+
+// measure records the length of the queue.
+func (p *port) measure() {
 	p.stat.set(p.sw.net.now, p.bytes)
+	if p.curve != nil {
+		p.curve.level(p.sw.net.now, p.bytes)
+	}
 }
 
 // send starts to send the next packet, if the cable is free.
@@ -184,16 +181,19 @@ func (p *port) send() {
 			p.busy &^= 1 << prio
 		}
 		p.bytes -= int64(k.held)
-		p.stat.set(n.now, p.bytes)
+		p.measure()
 		p.sw.release(k)
-		if p.sw.cfg.MarkAtDeparture && p.sw.marks(p.sw.cfg.ECN.RED, q.bytes) && fabric.MarkCE(k.data()) {
+		if p.sw.cfg.MarkAtDeparture && p.sw.marks(&p.red, q.bytes) && fabric.MarkCE(k.data()) {
 			p.ecns++
 			n.stats.Marks++
 		}
 	}
+	p.sent++
 	d := float64(k.wire)*8e9/p.out.rate + p.rest
 	whole := int64(d)
-	p.rest = d - float64(whole)
+	if !n.hpcc {
+		p.rest = d - float64(whole)
+	}
 	p.free = n.now + whole
 	n.carry(p.out, k, p.free+p.out.delay)
 	if p.busy != 0 || p.control.first != nil {

@@ -18,6 +18,9 @@ import (
 // busiest queues are listed; the JSON has all.
 const busiest = 10
 
+// mostPauses stopped senders are listed.
+const mostPauses = 20
+
 // Simulation returns flows, totals, and the longest queues as text.
 func Simulation(r *simulate.Result) string {
 	var b strings.Builder
@@ -28,12 +31,12 @@ func Simulation(r *simulate.Result) string {
 	fmt.Fprintf(&b, "%s, simulated: %s, %s, %s, seed %d; %s %s\n\n", r.Name, words.Count(r.Hosts, "host"),
 		words.Count(r.Switches, "switch"), words.Count(len(r.Flows), "flow"), r.Seed, virtual(float64(r.Time)), end)
 	if c, s := r.Completion, r.Slowdown; c != nil {
-		g := show.NewGrid("of flows that ended", "median>", "p95>", "p99>", "most>")
-		g.Add("completion", virtual(c.Median), virtual(c.P95), virtual(c.P99), virtual(c.Most))
-		times := func(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
-		g.Add("slowdown", times(s.Median), times(s.P95), times(s.P99), times(s.Most))
+		g := show.NewGrid("of flows that ended", "median>", "p95>", "p99>", "p99.9>", "most>")
+		g.Add("completion", virtual(c.Median), virtual(c.P95), virtual(c.P99), virtual(c.P999), virtual(c.Most))
+		g.Add("slowdown", times(s.Median), times(s.P95), times(s.P99), times(s.P999), times(s.Most))
 		b.WriteString(g.String() + "\n")
 	}
+	flows(&b, r)
 	k := r.Counts
 	g := show.NewGrid("count", "of packets>")
 	for _, row := range []struct {
@@ -54,7 +57,88 @@ func Simulation(r *simulate.Result) string {
 	if n := len(r.Queues) - busiest; n > 0 {
 		fmt.Fprintf(&b, "and %s; -o json has all\n", words.Count(n, "other queue"))
 	}
+	pauses(&b, r)
 	return b.String()
+}
+
+// times formats a slowdown.
+func times(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
+
+// flows writes how flows of each size did, if there are several sizes, collectives, and how fairly flows shared.
+func flows(b *strings.Builder, r *simulate.Result) {
+	if len(r.Sizes) > 1 {
+		g := show.NewGrid("slowdown of", "flows>", "median>", "p95>", "p99>", "p99.9>")
+		for _, s := range r.Sizes {
+			q := s.Slowdown
+			g.Add("up to "+strconv.FormatInt(s.To, 10)+" bytes", strconv.Itoa(s.Flows), times(q.Median), times(q.P95),
+				times(q.P99), times(q.P999))
+		}
+		b.WriteString(g.String() + "\n")
+	}
+	if len(r.Collectives) > 0 {
+		g := show.NewGrid("collective", "ranks>", "bytes>", "completion>", "on an empty network>", "bus bandwidth>")
+		for i, k := range r.Collectives {
+			if i == busiest {
+				break
+			}
+			done, rate := virtual(float64(k.Completion)), words.Rate(k.BusBandwidth)
+			if k.Completion == 0 {
+				done, rate = "did not end", ""
+			}
+			g.Add(k.Pattern, strconv.Itoa(k.Ranks), words.Bytes(k.Bytes), done, virtual(float64(k.Ideal)), rate)
+		}
+		b.WriteString(g.String())
+		if n := len(r.Collectives) - busiest; n > 0 {
+			fmt.Fprintf(b, "and %s; -o json has all\n", words.Count(n, "other ring"))
+		}
+		b.WriteString("\n")
+	}
+	for _, f := range r.Fairness {
+		fmt.Fprintf(b, "fairness of traffic[%d], %s, %s: %s (1 is equal rates)\n", f.Traffic, f.Pattern,
+			words.Count(f.Flows, "flow"), times(f.Index))
+	}
+	if len(r.Fairness) > 0 {
+		b.WriteString("\n")
+	}
+}
+
+// pauses writes deadlocks, and the tree in which pauses spread from the queues at which congestion began.
+func pauses(b *strings.Builder, r *simulate.Result) {
+	for _, d := range r.Deadlocks {
+		fmt.Fprintf(b, "\ndeadlock of pauses of priority %d since %s: %s wait for each other in a circle\n", d.Priority,
+			virtual(float64(d.At)), strings.Join(d.Cycle, ", "))
+	}
+	by := map[string][]simulate.SpreadResult{}
+	var roots []string
+	for _, s := range r.Spread {
+		if s.Root && len(by[s.Queue]) == 0 {
+			roots = append(roots, s.Queue)
+		}
+		by[s.Queue] = append(by[s.Queue], s)
+	}
+	left := mostPauses
+	var branch func(queue, indent string, seen map[string]bool)
+	branch = func(queue, indent string, seen map[string]bool) {
+		seen[queue] = true
+		for _, s := range by[queue] {
+			if left--; left < 0 {
+				return
+			}
+			fmt.Fprintf(b, "%s%s, %s, %s\n", indent, s.Stopped, words.Count(int(s.Times), "time"), virtual(float64(s.Time)))
+			if !seen[s.Stopped] {
+				branch(s.Stopped, indent+"  ", seen)
+			}
+		}
+	}
+	for _, queue := range roots {
+		if left > 0 {
+			fmt.Fprintf(b, "\nqueue %s stopped\n", queue)
+			branch(queue, "  ", map[string]bool{})
+		}
+	}
+	if left < 0 {
+		b.WriteString("and others; -o json has all\n")
+	}
 }
 
 // queueGrid keeps equal queues in the order of ports.
