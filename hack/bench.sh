@@ -7,6 +7,7 @@
 #   hack/bench.sh plans [ARG]     the planner: cases, machines, a large host; ARG goes on to the benchmarks of planbench, e.g. -test.bench=Large
 #   hack/bench.sh studies [ARG]   a million figures into the store and out of it as a report, ARG goes on to go test
 #   hack/bench.sh adapters [ARG]  emulated ConnectX adapters against soft RoCE, ARG goes on to the benchmarks of labbench
+#   hack/bench.sh simulations [ARG]  packets over links in a second, and memory of idle ports and queue pairs, ARG goes on to go test
 #   hack/bench.sh labs [ARG]      labs, ARG goes on to the benchmarks of labbench, e.g. -test.bench='Lab/(pair|sixteen)$'
 #
 # GO names the go command, and ROUNDS how often plans and labs measure each case (5). Where virtme-ng is installed (pip install virtme-ng; apt-get install kmod), one of its nodes is timed in the same run.
@@ -46,6 +47,10 @@ studies() {
 	"$go" test -run='^$' -bench='BenchmarkSamples|OfAMillion' -benchtime=1x -count=5 "$@" ./study/store ./study/stats ./study/conduct
 }
 
+simulations() {
+	"$go" test -run='^$' -bench=. -benchtime=1x -count="${ROUNDS:-5}" "$@" ./rdma/simulate
+}
+
 labs() {
 	local kernel rackless=$PWD/bin/rackless
 	kernel=$(fetch_kernel)
@@ -74,6 +79,7 @@ packages) packages "$@" ;;
 hosts) hosts "$@" ;;
 plans) plans "$@" ;;
 studies) studies "$@" ;;
+simulations) simulations "$@" ;;
 labs) labs "$@" ;;
 adapters) adapters "$@" ;;
 all)
@@ -81,11 +87,12 @@ all)
 	hosts "$@"
 	plans "$@"
 	studies "$@"
+	simulations "$@"
 	labs "$@"
 	adapters "$@"
 	;;
 *)
-	echo "usage: hack/bench.sh [packages|hosts|plans|studies|labs|adapters] [ARGUMENT]..." >&2
+	echo "usage: hack/bench.sh [packages|hosts|plans|studies|simulations|labs|adapters] [ARGUMENT]..." >&2
 	exit 2
 	;;
 esac

@@ -36,27 +36,59 @@ func BenchmarkPermutation(b *testing.B) {
 		"traffic: [{pattern: permutation, bytes: 1MiB, qps: 4}]")
 }
 
+func BenchmarkFatTree(b *testing.B) {
+	benchmark(b, "topology: {form: fat-tree, k: 8, rate: 400Gbit}\ntraffic: [{pattern: permutation, bytes: 1MiB}]")
+}
+
+func BenchmarkRing(b *testing.B) {
+	benchmark(b, "topology: {form: fat-tree, k: 8, rate: 400Gbit}\ntraffic: [{pattern: ring-all-reduce, bytes: 8MiB}]")
+}
+
+// BenchmarkIdle measures the memory of a port of a switch with its host, and of a queue pair, that do nothing.
+func BenchmarkIdle(b *testing.B) {
+	const hosts, qps = 1000, 9
+	c := config(b, "topology: {form: star, hosts: 1000, rate: 100Gbit}\nswitch: {buffer: 128MiB}\n"+
+		"traffic: [{pattern: flow, from: [h1], to: h0, bytes: 1KiB}]")
+	for b.Loop() {
+		n, bytes := heap(func() *network { return newNetwork(c) })
+		b.ReportMetric(bytes/hosts, "B/port+host")
+		c.Traffic = []Traffic{{Pattern: incast, To: "h0", Senders: hosts - 1, Bytes: 1 * lab.KiB, QPs: qps}}
+		m, before := heap(func() *network { return newNetwork(c) })
+		_, bytes = heap(func() *network {
+			for _, f := range m.flows {
+				f.send, f.recv = f.pair(f.from, f), f.pair(f.to, sink{})
+			}
+			return m
+		})
+		b.ReportMetric(bytes/(2*qps*(hosts-1)), "B/qp")
+		runtime.KeepAlive(n)
+		runtime.KeepAlive(before)
+	}
+}
+
+// heap returns by how many bytes the heap is larger after a call.
+func heap(f func() *network) (n *network, bytes float64) {
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	n = f()
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	return n, float64(after.HeapAlloc) - float64(before.HeapAlloc)
+}
+
 // Idle ports and queue pairs take little memory, so that thousands of hosts fit.
 func TestMemory(t *testing.T) {
-	measure := func(f func() *network) (n *network, bytes float64) {
-		var before, after runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&before)
-		n = f()
-		runtime.GC()
-		runtime.ReadMemStats(&after)
-		return n, float64(after.HeapAlloc) - float64(before.HeapAlloc)
-	}
 	c := config(t, "topology: {form: star, hosts: 1000, rate: 100Gbit}\nswitch: {buffer: 128MiB}\n"+
 		"traffic: [{pattern: flow, from: [h1], to: h0, bytes: 1KiB}]")
-	n, bytes := measure(func() *network { return newNetwork(c) })
+	n, bytes := heap(func() *network { return newNetwork(c) })
 	if bytes > 1000*(sizeHost+sizePort) {
 		t.Errorf("%.0f bytes for a host and the port of its switch, want at most %d", bytes/1000, sizeHost+sizePort)
 	}
 	t.Logf("%.0f bytes for a host and the port of its switch", bytes/1000)
 	c.Traffic = []Traffic{{Pattern: incast, To: "h0", Senders: 999, Bytes: 1 * lab.KiB, QPs: 10,
 		Start: time.Millisecond}}
-	_, bytes = measure(func() *network {
+	_, bytes = heap(func() *network {
 		m := newNetwork(c)
 		for _, f := range m.flows {
 			f.begin()

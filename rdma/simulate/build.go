@@ -10,7 +10,8 @@ import (
 
 // newNetwork makes the network of a configuration, with all flows.
 func newNetwork(c *Config) *network {
-	n := &network{spread: map[cause]*spreadCount{}, overWire: c.NIC.overWire, overHeld: c.NIC.overHeld, hpcc: c.NIC.Profile == profileHPCC}
+	n := &network{spread: map[cause]*spreadCount{},
+		overWire: c.NIC.overWire, overHeld: c.NIC.overHeld, hpcc: c.NIC.Profile == profileHPCC}
 	n.build(c)
 	n.route()
 	n.plan(c)
@@ -68,7 +69,8 @@ func (n *network) addLink(rate float64, delay time.Duration) *link {
 }
 
 func (n *network) addPort(c *Config, s *netSwitch, rate float64, delay time.Duration, up bool) *port {
-	p := &port{sw: s, index: int32(len(n.ports)), alpha: c.Switch.Alpha, red: c.Switch.ECN.RED, out: n.addLink(rate, delay),
+	p := &port{sw: s, index: int32(len(n.ports)), alpha: c.Switch.Alpha, red: c.Switch.ECN.RED,
+		out:  n.addLink(rate, delay),
 		name: fmt.Sprintf("s%d:%d", s.index, len(s.ports))}
 	if up {
 		p.alpha, p.red = c.Switch.UplinkAlpha, c.Switch.UplinkECN.RED

@@ -56,7 +56,8 @@ func (n *network) fairness(c *Config) (list []FairnessResult) {
 	}
 	for i, s := range all {
 		if s.flows >= 2 {
-			list = append(list, FairnessResult{i, c.Traffic[i].Pattern, int(s.flows), round4(s.rate * s.rate / s.flows / s.square)})
+			list = append(list, FairnessResult{i, c.Traffic[i].Pattern, int(s.flows),
+				round4(s.rate * s.rate / s.flows / s.square)})
 		}
 	}
 	return list

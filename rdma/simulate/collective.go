@@ -109,8 +109,8 @@ type CollectiveResult struct {
 
 func (k *collective) result(c *Config) CollectiveResult {
 	first := k.flows[0]
-	r := CollectiveResult{Pattern: c.Traffic[k.entry].Pattern, Ranks: len(k.flows), Bytes: k.chunk * int64(len(k.flows)),
-		Start: time.Duration(first.start)}
+	r := CollectiveResult{Pattern: c.Traffic[k.entry].Pattern, Ranks: len(k.flows),
+		Bytes: k.chunk * int64(len(k.flows)), Start: time.Duration(first.start)}
 	end := int64(0)
 	for _, f := range k.flows {
 		r.Ideal = max(r.Ideal, f.best)

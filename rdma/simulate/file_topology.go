@@ -182,7 +182,7 @@ func (d *checker) network() {
 	if d.Topology.Form == explicit {
 		for i, root := range d.lay.islands() {
 			if root != 0 && ports[i] > 0 {
-				d.fail("topology.links", strictyaml.Error{What: fmt.Sprintf("islands: s%d does not reach s%d", root, 0),
+				d.fail("topology.links", strictyaml.Error{What: fmt.Sprintf("islands: s%d does not reach s0", root),
 					Want: "a way of links between all switches"})
 				break
 			}
@@ -235,7 +235,8 @@ func (d *checker) faults(ports []int) {
 				Want: "before the end at " + d.Until.String()})
 		}
 		if f.Down == (f.Rate > 0) {
-			d.fail(path, strictyaml.Error{What: "a fault makes a link either slow or dead", Want: "rate, or down: true"})
+			d.fail(path, strictyaml.Error{What: "a fault makes a link either slow or dead",
+				Want: "rate, or down: true"})
 		}
 		if h, ok := d.hosts[f.Link]; ok {
 			if full := d.lay.hosts[h].rate; f.Rate > full {

@@ -117,7 +117,8 @@ func (c *Config) arrivals(t *Traffic, hosts int, draw *rand.Rand) (list []spec) 
 			if to >= from {
 				to++
 			}
-			list = append(list, spec{from: int32(from), to: int32(to), bytes: t.sizes.at(draw.Float64()), start: int64(at)})
+			list = append(list, spec{from: int32(from), to: int32(to), bytes: t.sizes.at(draw.Float64()),
+				start: int64(at)})
 		}
 	}
 	return list

@@ -102,8 +102,8 @@ func TestSlowLink(t *testing.T) {
 
 // A dead link loses what it carries. Its flows go on over another path, and fail if there is none.
 func TestDeadLink(t *testing.T) {
-	const text = "topology: {form: leaf-spine, hosts: 1, leaves: 2, spines: 2, rate: 100Gbit}\nnic: {congestion: none, " +
-		"ack_timeout: 8}\ntraffic: [{pattern: flow, from: [h0], to: h1, bytes: 8MiB, qps: 16}]\nfaults: [%s]"
+	const text = "topology: {form: leaf-spine, hosts: 1, leaves: 2, spines: 2, rate: 100Gbit}\nnic: {congestion: " +
+		"none, ack_timeout: 8}\ntraffic: [{pattern: flow, from: [h0], to: h1, bytes: 8MiB, qps: 16}]\nfaults: [%s]"
 	r := Run(config(t, fmt.Sprintf(text, `{link: "s0:1", at: 100us, down: true}`)), never)
 	if r.Unfinished > 0 || r.Counts.Drops == 0 || r.Counts.GoBacks+r.Counts.Timeouts == 0 {
 		t.Errorf("one of two paths: %+v, %d unfinished", r.Counts, r.Unfinished)

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package simview shows the result of a simulation of congestion as a page: the course of queues and rates, slowdowns by
-// size, and how pauses spread.
+// Package simview shows the result of a simulation of congestion as a page: the course of queues and rates, slowdowns
+// by size, and how pauses spread.
 package simview
 
 import (

@@ -28,8 +28,8 @@ func simulated(t *testing.T, text string) *simulate.Result {
 // Pages are well formed, load nothing, and have the curves and tables that their result has.
 func TestPages(t *testing.T) {
 	results := map[string]*simulate.Result{
-		"incast": simulated(t, "name: \"<in & cast>\"\ntopology: {form: star, hosts: 5, rate: 100Gbit}\nswitch: {buffer: "+
-			"1MiB}\nnic: {congestion: none}\ntraffic: [{pattern: incast, to: h0, senders: 4, bytes: 1MiB}]"),
+		"incast": simulated(t, "name: \"<in & cast>\"\ntopology: {form: star, hosts: 5, rate: 100Gbit}\nswitch: "+
+			"{buffer: 1MiB}\nnic: {congestion: none}\ntraffic: [{pattern: incast, to: h0, senders: 4, bytes: 1MiB}]"),
 		"empty": {Name: "empty"},
 		"locked": {Name: "x", Unfinished: 1, Deadlocks: []simulate.Deadlock{{At: time.Millisecond, Priority: 3,
 			Cycle: []string{"s0:1", "s1:2"}}}},

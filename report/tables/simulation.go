@@ -124,7 +124,8 @@ func pauses(b *strings.Builder, r *simulate.Result) {
 			if left--; left < 0 {
 				return
 			}
-			fmt.Fprintf(b, "%s%s, %s, %s\n", indent, s.Stopped, words.Count(int(s.Times), "time"), virtual(float64(s.Time)))
+			fmt.Fprintf(b, "%s%s, %s, %s\n", indent, s.Stopped, words.Count(int(s.Times), "time"),
+				virtual(float64(s.Time)))
 			if !seen[s.Stopped] {
 				branch(s.Stopped, indent+"  ", seen)
 			}
