@@ -3,6 +3,7 @@ package simulate
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -170,11 +171,11 @@ func (d *checker) network() {
 		d.hosts[h.name] = i
 	}
 	ports := d.lay.ports()
+	if i := slices.Index(ports, 0); i >= 0 {
+		d.fail("topology", strictyaml.Error{What: "switch without links", Have: "s" + strconv.Itoa(i)})
+	}
 	for i, n := range ports {
-		switch {
-		case n == 0:
-			d.fail("topology", strictyaml.Error{What: "switch without links", Have: "s" + strconv.Itoa(i)})
-		case n > maxPorts:
+		if n > maxPorts {
 			d.fail("topology", strictyaml.Error{What: fmt.Sprintf("too many ports of switch s%d", i),
 				Have: strconv.Itoa(n), Want: fmt.Sprintf("at most %d", maxPorts)})
 		}
