@@ -41,23 +41,26 @@ func resultOf(step Step) Result {
 	return Result{Step: step, Kind: step.Op.Kind(), Subject: step.Op.Subject()}
 }
 
-// Survey changes nothing. Steps that their guards would refuse are Refused, with the reason as Err.
+// Survey changes nothing. Steps that their guards would refuse are Refused, and steps that cannot be read are Failed,
+// with the reason as Err. The error names all Failed steps.
 func Survey(ctx context.Context, s *System, steps []Step) ([]Result, error) {
 	ctx = withSeen(ctx)
 	results := make([]Result, len(steps))
+	var errs []error
 	for i, step := range steps {
 		if err := ctx.Err(); err != nil {
 			return nil, context.Cause(ctx)
 		}
 		r := &results[i]
 		*r = resultOf(step)
-		state, err := step.Op.Read(ctx, s)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", step.What, err)
+		var err error
+		if r.Before, err = step.Op.Read(ctx, s); err == nil {
+			r.Status, err = statusOf(ctx, s, &step, r.Before)
 		}
-		r.Before = state
-		if r.Status, err = statusOf(ctx, s, &step, state); err != nil {
-			return nil, fmt.Errorf("%s: %w", step.What, err)
+		if err != nil {
+			r.Status, r.Err = Failed, err
+			errs = append(errs, fmt.Errorf("%s: %w", step.What, err))
+			continue
 		}
 		if r.Status == Pending && step.Guard != nil {
 			if err := step.Guard(ctx, s); err != nil {
@@ -65,7 +68,7 @@ func Survey(ctx context.Context, s *System, steps []Step) ([]Result, error) {
 			}
 		}
 	}
-	return results, nil
+	return results, errors.Join(errs...)
 }
 
 func statusOf(ctx context.Context, s *System, step *Step, state State) (Status, error) {
