@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -56,9 +57,14 @@ func unread(live *topology.Host) error {
 		"sys/block", "proc/self/net/route", "proc/net/route", "proc/self/net/ipv6_route", "proc/net/ipv6_route",
 	}
 	for _, u := range live.Unread {
-		if slices.Contains(needed, u.Path) {
-			return fmt.Errorf("what the host needs cannot be read: /%s: %s; run it as root", u.Path, u.Why)
+		if !slices.Contains(needed, strings.TrimPrefix(u.Path, "/")) {
+			continue
 		}
+		why := errors.New(u.Why)
+		if u.Why == fs.ErrPermission.Error() {
+			why = fs.ErrPermission
+		}
+		return fmt.Errorf("what the host needs cannot be read: %s: %w; run it as root", u.Path, why)
 	}
 	return nil
 }

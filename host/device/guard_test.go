@@ -41,7 +41,7 @@ func TestGuardsRefuse(t *testing.T) {
 			m.host.Routes = []topology.Route{{Family: "ipv6", Netdev: "br0", PCI: []string{simNIC}}}
 		}, "0000:61:00.0 carries the default route (br0, ipv6): the host would lose its network", false},
 		{"mounts that cannot be read", nic, func(m *sim) {
-			m.host.Unread = []topology.Unread{{Path: "proc/self/mountinfo", Why: "permission denied"}}
+			m.host.Unread = []topology.Unread{{Path: "/proc/self/mountinfo", Why: "permission denied"}}
 		}, "what the host needs cannot be read: /proc/self/mountinfo: permission denied; run it as root", false},
 		{"the session's own ssh connection", nic, func(m *sim) {
 			m.sshSession("192.0.2.7", "192.0.2.1", "eno3")
