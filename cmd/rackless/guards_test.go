@@ -42,6 +42,8 @@ func guardsRefuse(t *testing.T, rounds [][]guardCase) {
 	h.refuses(t, "rackless prepare pages.yaml --yes",
 		"hugepages would take 1640 MiB of them; with 2 virtual machines 384 MiB have to be left: give the lab nodes "+
 			"less memory")
+	h.refuses(t, "rackless prepare pages.yaml --check", " refused ", "384 MiB have to be left",
+		"prepare would refuse, and change nothing; ")
 	h.putFile(t, "/root/cpus.yaml", "testdata/faults/guards-cpus.yaml")
 	h.refuses(t, "rackless prepare cpus.yaml --yes",
 		"CPU 0 would go to a lab node, and the kernel needs it: plan again with a core of its NUMA node for the host")

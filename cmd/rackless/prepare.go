@@ -32,6 +32,7 @@ import (
 type prepareOptions struct {
 	form   string
 	dryRun bool
+	check  bool
 	yes    bool
 	resume bool
 	model  string
@@ -57,6 +58,8 @@ func newPrepareCmd(a *app) *cobra.Command {
 	outputFlag(cmd, &o.form)
 	f := cmd.Flags()
 	f.BoolVar(&o.dryRun, "dry-run", false, "show each step with its reason and risk, and change nothing")
+	f.BoolVar(&o.check, "check", false, "say of each step whether it would be done, and change nothing; the exit status "+
+		"is 0 if prepare would go through")
 	f.BoolVar(&o.yes, "yes", false, "do not ask")
 	f.BoolVar(&o.NoReboot, "no-reboot", false,
 		"change no kernel arguments: isolate CPUs by cgroups, allocate hugepages while the host runs")
@@ -65,6 +68,8 @@ func newPrepareCmd(a *app) *cobra.Command {
 		"and a port's link for a moment; never what a process uses or network storage needs")
 	f.BoolVar(&o.resume, "resume", false, "continue at boot, but not with a step that the machine did not survive")
 	f.StringVar(&o.model, "model", "", "take weights and measured GPU-NIC bandwidths from `FILE`")
+	cmd.MarkFlagsMutuallyExclusive("check", "dry-run", "yes")
+	cmd.MarkFlagsMutuallyExclusive("check", "resume")
 	return cmd
 }
 
@@ -122,7 +127,7 @@ func (a *app) prepareFor(ctx context.Context, s *change.System, o prepareOptions
 	}
 	steps, err := host.Steps(s, p, machine)
 	if err != nil {
-		return err
+		return a.needsRoot("prepare", err) // GRUB's files may be root's alone
 	}
 	// No step can change these, for example in the firmware.
 	remarks, err := host.Remarks(ctx, s, p)
@@ -132,13 +137,13 @@ func (a *app) prepareFor(ctx context.Context, s *change.System, o prepareOptions
 	for _, text := range remarks {
 		fmt.Fprintln(a.err, text)
 	}
-	if o.dryRun || !o.yes && !o.resume {
+	if o.dryRun || o.check || !o.yes && !o.resume {
 		survey, err := change.Survey(ctx, s, steps)
+		if survey != nil && (o.dryRun || o.check) {
+			return a.printSurvey(o, p, survey, err)
+		}
 		if err != nil {
 			return err
-		}
-		if o.dryRun {
-			return a.printSurvey(o, p, survey)
 		}
 		if err := a.confirmSteps(ctx, o, survey); err != nil {
 			return err
@@ -214,22 +219,27 @@ func (a *app) finishPrepare(o prepareOptions, p *host.Prepared, results []change
 	return nil
 }
 
-func (a *app) printSurvey(o prepareOptions, p *host.Prepared, survey []change.Result) error {
-	reboot, refused := false, false
-	for _, r := range survey {
-		reboot = reboot || r.Status == change.Boot || r.Status == change.Waiting || r.Status == change.Pending && r.Boot
-		refused = refused || r.Status == change.Refused
-	}
-	if !show.ForPrograms(o.form) {
+// printSurvey prints a survey: every step with its outcome for --check, or the remaining steps with their commands for
+// --dry-run. unread is the error of the survey.
+func (a *app) printSurvey(o prepareOptions, p *host.Prepared, survey []change.Result, unread error) error {
+	out := tables.NewSurvey(p.Lab.Name, survey, a.uid != 0)
+	switch {
+	case show.ForPrograms(o.form):
+		if err := show.Encode(a.out, o.form, out); err != nil {
+			return err
+		}
+	case o.check:
+		tables.WriteCheck(a.out, survey, out)
+	default:
 		tables.WriteSteps(a.out, survey, tables.StepCommands)
-	} else if err := show.Encode(a.out, o.form, tables.Survey{Schema: tables.PrepareSchema, Lab: p.Lab.Name,
-		DryRun: true, Reboot: reboot, Steps: tables.SurveySteps(survey)}); err != nil {
-		return err
 	}
-	if refused {
+	switch {
+	case out.Outcome == tables.WouldRefuse:
 		return cli.Exit(exitFaults)
+	case out.Outcome == tables.Unknown && o.check:
+		return cli.Exit(exitFailed)
 	}
-	return nil
+	return a.needsRoot("prepare", unread)
 }
 
 // prepared returns the current preparation, with loaded set, or a new plan.

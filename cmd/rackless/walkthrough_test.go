@@ -39,8 +39,10 @@ func TestAHostFromPrepareToRollback(t *testing.T) {
 	step("rackless plan lab.yaml", 0, ` +reboot +needed, for `, ` +placement +proven best`,
 		"The host is emulated", "vm00: 1 virtual CPU", "Host$")
 	step("rackless prepare lab.yaml --dry-run", 0, ` +\d+ +pending `, ` .*needs a reboot`, ` +type +`)
+	step("rackless prepare lab.yaml --check", 0, ` +\d+ +would do +give the kernel `,
+		"prepare would go through, with a reboot; ")
 	if diff := diffLines(before, h.state(t)); diff != "" {
-		t.Fatalf("plan and --dry-run have changed the host (-before +after):\n%s", diff)
+		t.Fatalf("plan, --dry-run and --check have changed the host (-before +after):\n%s", diff)
 	}
 	step("rackless prepare lab.yaml --yes", exitReboot, "reboot +give the kernel ", "Reboot now: ")
 	tenant.undisturbed(t, "prepare")

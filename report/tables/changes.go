@@ -53,13 +53,16 @@ type Prepare struct {
 	Steps  []DoneStep `json:"steps"`
 }
 
-// Survey is the JSON output of rackless prepare --dry-run.
+// Survey is the JSON output of rackless prepare --check and --dry-run.
 type Survey struct {
-	Schema string       `json:"schema"`
-	Lab    string       `json:"lab"`
-	DryRun bool         `json:"dry_run"`
-	Reboot bool         `json:"needs_reboot"`
-	Steps  []SurveyStep `json:"steps"`
+	Schema  string       `json:"schema"`
+	Lab     string       `json:"lab"`
+	DryRun  bool         `json:"dry_run"`
+	Reboot  bool         `json:"needs_reboot"`
+	Outcome Outcome      `json:"outcome"`
+	Steps   []SurveyStep `json:"steps"`
+
+	user bool // it was made without root
 }
 
 // Rollback is the JSON output of rackless rollback.
