@@ -103,6 +103,7 @@ var readsFiles = map[string]string{
 	"study rm --db":                   "study rm x --db /dev/zero",
 	"study run":                       "study run /dev/zero",
 	"study run --db":                  asStudyReport,
+	"top":                             "top /dev/zero",
 	"ui --db":                         asStudyReport,
 	"ui --token-file":                 onlyWritten,
 	"up":                              "up /dev/zero",

@@ -160,7 +160,8 @@ var otherNames = map[string][]string{
 	"link":    {"links", "netem", "network", "port", "ports", "switch", "tc"},
 	"ls":      {"get", "inventory", "nodes", "ps", "stat", "status"},
 	"up":      {"apply", "create", "deploy", "launch", "start"},
-	"ui":      {"dashboard", "top", "web"},
+	"top":     {"htop", "monitor", "watch"},
+	"ui":      {"dashboard", "web"},
 	"verify":  {"test"},
 }
 
@@ -217,7 +218,8 @@ func newRootCmd(a *app) *cobra.Command {
 		newLabCmd(a))
 	group("node", newExecCmd(a), newMPIRunCmd(a), newSSHCmd(a), newCpCmd(a), newLogsCmd(a), newNICCmd(a), newGPUCmd(a),
 		newLinkCmd(a))
-	group("measure", newVerifyCmd(a), newBenchCmd(a), newPerftestCmd(a), newStudyCmd(a), newSimulateCmd(a), newUICmd(a))
+	group("measure", newVerifyCmd(a), newBenchCmd(a), newPerftestCmd(a), newTopCmd(a), newStudyCmd(a),
+		newSimulateCmd(a), newUICmd(a))
 	group("machine", newInspectCmd(a), newPrepareCmd(a), newRollbackCmd(a), newHostCmd(a), newDoctorCmd(a),
 		newEmulateCmd(a), newImageCmd(a))
 	group("learn", newExplainCmd(a), newPuzzleCmd(a), newVersionCmd(a))

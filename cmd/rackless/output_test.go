@@ -33,6 +33,7 @@ import (
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/report/tables"
+	"github.com/rackless/rackless/report/top"
 	"github.com/rackless/rackless/study/document"
 	"github.com/rackless/rackless/study/results"
 	"github.com/rackless/rackless/vm/images"
@@ -64,6 +65,7 @@ func shapes() map[string]func() any {
 		"prepare":          func() any { return new(tables.Prepare) },
 		"prepare-dry-run":  func() any { return new(tables.Survey) },
 		"rollback":         func() any { return new(tables.Rollback) },
+		"top":              func() any { return new(top.View) },
 		"version":          func() any { return new(versionOutput) },
 		"explain":          func() any { return new(finding.Explanation) },
 		"host-gpudirect":   func() any { return new([]*gpudirect.Report) },

@@ -48,6 +48,9 @@ func newPrepareCmd(a *app) *cobra.Command {
 		Args:              cli.MaxArgs(1, "at most one lab file"),
 		ValidArgsFunction: completeLabFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.check && (o.dryRun || o.yes || o.resume) {
+				return cli.Usagef(cmd, "--check changes nothing: leave out --dry-run, --yes and --resume")
+			}
 			if o.resume && len(args) > 0 {
 				return cli.Usagef(cmd, "--resume continues with the lab that the host is prepared for: leave %s out",
 					args[0])
@@ -58,8 +61,8 @@ func newPrepareCmd(a *app) *cobra.Command {
 	outputFlag(cmd, &o.form)
 	f := cmd.Flags()
 	f.BoolVar(&o.dryRun, "dry-run", false, "show each step with its reason and risk, and change nothing")
-	f.BoolVar(&o.check, "check", false, "say of each step whether it would be done, and change nothing; the exit status "+
-		"is 0 if prepare would go through")
+	f.BoolVar(&o.check, "check", false, "say of each step whether it would be done, and change nothing; the exit "+
+		"status is 0 if prepare would go through")
 	f.BoolVar(&o.yes, "yes", false, "do not ask")
 	f.BoolVar(&o.NoReboot, "no-reboot", false,
 		"change no kernel arguments: isolate CPUs by cgroups, allocate hugepages while the host runs")
@@ -68,8 +71,6 @@ func newPrepareCmd(a *app) *cobra.Command {
 		"and a port's link for a moment; never what a process uses or network storage needs")
 	f.BoolVar(&o.resume, "resume", false, "continue at boot, but not with a step that the machine did not survive")
 	f.StringVar(&o.model, "model", "", "take weights and measured GPU-NIC bandwidths from `FILE`")
-	cmd.MarkFlagsMutuallyExclusive("check", "dry-run", "yes")
-	cmd.MarkFlagsMutuallyExclusive("check", "resume")
 	return cmd
 }
 

@@ -52,5 +52,5 @@ var (
 	newRollbackCmd, newRunCmd, newSSHCmd      = needsLinux("rollback"), needsLinux("run"), needsLinux("ssh")
 	newSnapshotCmd                            = needsLinux("snapshot")
 	newStudyRunCmd, newUICmd, newUpCmd        = needsLinux("run"), needsLinux("ui"), needsLinux("up")
-	newSimulateCmd, newVerifyCmd              = needsLinux("simulate"), needsLinux("verify")
+	newSimulateCmd, newTopCmd, newVerifyCmd   = needsLinux("simulate"), needsLinux("top"), needsLinux("verify")
 )
