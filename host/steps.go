@@ -13,6 +13,7 @@ import (
 	"github.com/rackless/rackless/host/boot"
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/host/device"
+	"github.com/rackless/rackless/host/links"
 	"github.com/rackless/rackless/host/tune"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/inspect"
@@ -81,7 +82,8 @@ func Steps(s *change.System, p *Prepared, m Machine) ([]change.Step, error) {
 // Kinds returns the ops of all packages that change a host.
 func Kinds() change.Kinds {
 	all := change.Kinds{}
-	for _, kinds := range []change.Kinds{change.BasicKinds(), boot.Kinds(), device.Kinds(), tune.Kinds()} {
+	for _, kinds := range []change.Kinds{change.BasicKinds(), boot.Kinds(), device.Kinds(), tune.Kinds(),
+		links.Kinds()} {
 		maps.Copy(all, kinds)
 	}
 	return all

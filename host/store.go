@@ -140,11 +140,15 @@ func (s Store) Clear(j *change.Journal) error {
 	if err := errors.Join(err, j.Close()); err != nil {
 		return err
 	}
-	// With something else in them they stay.
+	s.Tidy()
+	return nil
+}
+
+// Tidy removes the directories of the store if they are empty, as after an operation that needed the journal alone.
+func (s Store) Tidy() {
 	if os.Remove(s.dir()) == nil && s.Dir == "" {
 		_ = os.Remove(filepath.Dir(s.dir()))
 	}
-	return nil
 }
 
 // An UnfitError says why a lab cannot run on this host as it is, and how to prepare it.

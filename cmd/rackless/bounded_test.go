@@ -94,6 +94,7 @@ var readsFiles = map[string]string{
 	"study import --db":               "study import lab.yaml --db /dev/zero",
 	"study query --db":                "study query --db /dev/zero SELECT",
 	"study raw --db":                  "study raw --db /dev/zero 1",
+	"host links --host":               "host links --host /dev/zero",
 	"host snapshot":                   onlyWritten,
 	"host snapshot --out":             onlyWritten,
 	"study ls --db":                   "study ls --db /dev/zero",

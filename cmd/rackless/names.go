@@ -43,8 +43,8 @@ func briefHelp(root *cobra.Command) string {
 
 // newHostCmd groups commands besides inspect, prepare and rollback.
 func newHostCmd(a *app) *cobra.Command {
-	return grouping("host", "Check or fix a virtual machine, check GPUDirect RDMA, save a snapshot",
-		newCheckCmd(a), newAdoptCmd(a), newGPUDirectCmd(a), newSnapshotCmd(a))
+	return grouping("host", "Check or fix a virtual machine, check GPUDirect RDMA, find cables, save a snapshot",
+		newCheckCmd(a), newAdoptCmd(a), newGPUDirectCmd(a), newLinksCmd(a), newSnapshotCmd(a))
 }
 
 func newLinkCmd(a *app) *cobra.Command {

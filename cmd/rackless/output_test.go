@@ -65,6 +65,7 @@ func shapes() map[string]func() any {
 		"prepare":          func() any { return new(tables.Prepare) },
 		"prepare-dry-run":  func() any { return new(tables.Survey) },
 		"rollback":         func() any { return new(tables.Rollback) },
+		"host-links":       func() any { return new(linksOutput) },
 		"top":              func() any { return new(top.View) },
 		"version":          func() any { return new(versionOutput) },
 		"explain":          func() any { return new(finding.Explanation) },

@@ -47,6 +47,7 @@ var uncut = map[string]string{
 	"kernel-args-entries":    "another boot loader: host/boot",
 	"kernel-args-rpm-ostree": "another boot loader: host/boot",
 	"link":                   "no step of prepare makes one: host/change",
+	"netdev-up":              "host links makes it: host/links",
 	"mount":                  "of pages of 1 GiB: host/tune",
 	"nic-firmware":           "of a ConnectX: TestPrepareSetsTheFirmwareOfAConnectX",
 	"partition":              "of a host without kernel arguments: TestE2EVirtualFunctionsBesideATenant",

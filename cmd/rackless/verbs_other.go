@@ -44,6 +44,7 @@ var (
 	newDoctorCmd, newDownCmd, newEmulateCmd   = needsLinux("doctor"), needsLinux("down"), needsLinux("emulate")
 	newExecCmd, newGPUCmd, newImageCmd        = needsLinux("exec"), needsLinux("gpu"), needsLinux("image")
 	newLabDiffCmd                             = needsLinux("diff")
+	newLinksCmd                               = needsLinux("links")
 	newLinkSetCmd, newLinkShowCmd, newLogsCmd = needsLinux("set"), needsLinux("show"), needsLinux("logs")
 	newLsCmd, newMPIRunCmd, newNICCmd         = needsLinux("ls"), needsLinux("mpirun"), needsLinux("nic")
 	newPerftestCmd                            = needsLinux("perftest")
