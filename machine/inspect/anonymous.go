@@ -133,14 +133,15 @@ func isPrintable(b []byte) bool {
 //
 //   - a UUID
 //   - a MAC address (6 bytes), an EUI-64 (8), the hardware address of IPoIB (20)
-//   - groups of four digits: a GUID (4), a GID or an IPv6 address (8)
-//   - other forms of an IPv6 address
+//   - an IPv6 address with "::" or eight groups, also a GID, before the four groups that it may begin with
+//   - groups of four digits: a GUID
 //   - a device that systemd names after its address, enx0200..., rocex0200...
 var shapes = lazyregexp.New(`(?i)` + strings.Join([]string{
 	`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`,
 	`[0-9a-f]{2}(?:[:-][0-9a-f]{2}){5,}`,
+	`[0-9a-f:]*::[0-9a-f:]*`,
+	`[0-9a-f]{1,4}(?::[0-9a-f]{1,4}){7}`,
 	`[0-9a-f]{4}(?::[0-9a-f]{4}){3,}`,
-	`[0-9a-f:]*::[0-9a-f:]*|[0-9a-f]{1,4}(?::[0-9a-f]{1,4}){7}`,
 	`[a-z]x(?:[0-9a-f]{16}|[0-9a-f]{12})`,
 }, "|"))
 

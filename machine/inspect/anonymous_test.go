@@ -541,3 +541,20 @@ func FuzzOpen(f *testing.F) {
 		}
 	})
 }
+
+// An address that begins with four whole groups looks like a GUID there.
+func TestAnIPv6AddressIsReplacedAsAWhole(t *testing.T) {
+	t.Parallel()
+	a := &anonymizer{key: []byte("key"), keep: map[string]bool{}}
+	for _, text := range []string{"2a02:1234:5678:9abc::12", "addr=2a02:1234:5678:9abc:d::1,",
+		"2a02:1234:5678:9abc:1:2:3:4", "2a02:1234::9"} {
+		if got := a.text(text); strings.Contains(got, "2a02") || !strings.Contains(got, "2001:db8:") {
+			t.Errorf("%s: %s", text, got)
+		}
+	}
+	for _, text := range []string{"std::vector", "fe80:0000", "10.0.0.5::10.0.0.1"} {
+		if got := a.text(text); got != text {
+			t.Errorf("%s: %s", text, got)
+		}
+	}
+}
