@@ -8,3 +8,11 @@ import _ "embed"
 //
 //go:embed lab.schema.json
 var LabSchema []byte
+
+// PlanSchema and HostSchema are the JSON schemas of plan -o json and inspect -o json.
+var (
+	//go:embed plan.schema.json
+	PlanSchema []byte
+	//go:embed host.schema.json
+	HostSchema []byte
+)

@@ -46,6 +46,7 @@ var readsFiles = map[string]string{
 	"link capture":                    "link capture /dev/zero",
 	"link capture --out":              onlyWritten,
 	"host check --host":               "host check vm.xml --host /dev/zero",
+	"bundle --out":                    onlyWritten,
 	"down":                            "down /dev/zero",
 	"emulate":                         "emulate /dev/zero",
 	"emulate cp":                      "emulate cp /dev/zero try:/root",

@@ -21,6 +21,7 @@ import (
 	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/internal/userdirs"
 	"github.com/rackless/rackless/internal/userfile"
+	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/study/conduct"
 )
@@ -42,8 +43,9 @@ type app struct {
 	env      func(string) string
 	environ  []string // the whole environment, as NAME=VALUE
 	uid      int
-	told     func() // ends the output of --verbose
-	all      bool   // of all commands
+	told     func()          // ends the output of --verbose
+	machine  *inspect.Source // what bundle reads; nil is this machine
+	all      bool            // of all commands
 }
 
 // dirs checks that other users cannot write to this user's directories.
@@ -151,6 +153,7 @@ func interrupted(ctx context.Context, err error) string {
 
 // otherNames are from ssh, docker, containerlab, kubectl, vagrant, and hwloc.
 var otherNames = map[string][]string{
+	"bundle":  {"collect", "sosreport"},
 	"cp":      {"copy", "scp"},
 	"doctor":  {"preflight"},
 	"down":    {"delete", "destroy", "kill", "rm", "stop"},
@@ -222,7 +225,7 @@ func newRootCmd(a *app) *cobra.Command {
 		newSimulateCmd(a), newUICmd(a))
 	group("machine", newInspectCmd(a), newPrepareCmd(a), newRollbackCmd(a), newHostCmd(a), newDoctorCmd(a),
 		newEmulateCmd(a), newImageCmd(a))
-	group("learn", newExplainCmd(a), newPuzzleCmd(a), newVersionCmd(a))
+	group("learn", newExplainCmd(a), newPuzzleCmd(a), newBundleCmd(a), newVersionCmd(a))
 	// Hidden, in no group.
 	root.AddCommand(newDaemonCmd(a))
 	addFormerNames(a, root)

@@ -15,6 +15,7 @@ import (
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/diagnose"
 	"github.com/rackless/rackless/machine/inspect"
+	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study/appraise"
@@ -108,6 +109,10 @@ func (a *app) resultsCheck(ctx context.Context, o importer.Options, host, device
 		return cli.Usage(err)
 	}
 	defer closeAll()
+	// The figures of a bundle are of the host of the bundle.
+	if bundle, _ := inspect.OpenBundle(args[0]); bundle != nil && len(args) == 1 && host == planner.Local {
+		host = args[0]
+	}
 	h, name, err := a.hosts().Read(ctx, host)
 	if err != nil {
 		return err

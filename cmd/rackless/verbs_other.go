@@ -40,6 +40,7 @@ func planArtifacts(render.Input) ([]render.Artifact, error) {
 
 var (
 	newAdoptCmd, newBenchCmd, newCaptureCmd   = needsLinux("adopt"), needsLinux("bench"), needsLinux("capture")
+	newBundleCmd                              = needsLinux("bundle")
 	newConsoleCmd, newCpCmd, newDaemonCmd     = needsLinux("console"), needsLinux("cp"), needsLinux("lab-daemon")
 	newDoctorCmd, newDownCmd, newEmulateCmd   = needsLinux("doctor"), needsLinux("down"), needsLinux("emulate")
 	newExecCmd, newGPUCmd, newImageCmd        = needsLinux("exec"), needsLinux("gpu"), needsLinux("image")

@@ -14,6 +14,7 @@ import (
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/rack/verify"
@@ -147,6 +148,10 @@ func (a *app) verifyTarget(ctx context.Context, o *verifyOptions, args []string)
 	p, err := planner.ReadPlan(o.plan)
 	if err != nil {
 		return nil, nil, err
+	}
+	// The plan of a bundle is for the host of the bundle.
+	if bundle, _ := inspect.OpenBundle(o.plan); bundle != nil && o.host == planner.Local {
+		o.host = o.plan
 	}
 	t := verify.OfHost(p)
 	t.Strays = strays

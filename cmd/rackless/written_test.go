@@ -31,6 +31,7 @@ var writesFiles = map[string]string{
 	"plan --out":                "plan lab.yaml --host host.ttar --out FILE",
 	"plan --model-out":          "plan h20.yaml --host h20.txt --explain --model-out FILE",
 	"bench show --out":          "bench show RESULT -o html --out FILE",
+	"bundle --out":              "bundle --yes --force --out FILE",
 	"host snapshot --out":       "host snapshot --force --out FILE",
 	"study report --out":        "study report aa-idle --db studies.db -o html --out FILE",
 	"ui --token-file":           "ui --listen 127.0.0.1:0 --token-file FILE",

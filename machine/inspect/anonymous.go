@@ -32,6 +32,7 @@ type anonymizer struct {
 	key   []byte
 	keep  map[string]bool // no identities here: network devices, the kernel's release
 	hosts []string
+	prose *prose // of texts beside the files of a machine, else nil
 }
 
 func (a *anonymizer) hash(kind, token string, n int) []byte {
@@ -48,9 +49,11 @@ func (a *anonymizer) digits(kind, token string, n int) string {
 	return hex.EncodeToString(a.hash(kind, strings.ToLower(token), n))[:n]
 }
 
-// anonymize reads the host's name from root, the source of the snapshot.
-func (s *snapshot) anonymize(root fs.FS) {
-	a := &anonymizer{key: s.key(root), keep: map[string]bool{}}
+func (s *snapshot) anonymize(root fs.FS) { s.anonymizeWith(s.anonymizer(root, s.key(root))) }
+
+// anonymizer reads the host's name from root, the source of the snapshot.
+func (s *snapshot) anonymizer(root fs.FS, key []byte) *anonymizer {
+	a := &anonymizer{key: key, keep: map[string]bool{}}
 	a.learnHost(root)
 	for _, e := range s.entries {
 		if dir, name := path.Split(e.Name); dir == "sys/class/net/" {
@@ -60,8 +63,10 @@ func (s *snapshot) anonymize(root fs.FS) {
 			a.keepWords(string(e.Data))
 		}
 	}
-	*s = *s.replaced(a)
+	return a
 }
+
+func (s *snapshot) anonymizeWith(a *anonymizer) { *s = *s.replaced(a) }
 
 // key is made from secrets of the machine that the snapshot lacks and from all files read. Equal readings give equal
 // snapshots, and two snapshots cannot be linked.

@@ -86,14 +86,19 @@ func (a *anonymizer) nameWords(s string) string {
 }
 
 func (a *anonymizer) word(w string) string {
+	if a.prose != nil {
+		return a.proseWord(w)
+	}
 	if a.isHost(w) {
 		return "host"
 	}
 	if a.keep[w] || plainWord().MatchString(w) || isOrdinary(strings.ToLower(w)) {
 		return w
 	}
-	return "name" + a.digits("name", w, 8)
+	return a.nameOf(w)
 }
+
+func (a *anonymizer) nameOf(w string) string { return "name" + a.digits("name", w, 8) }
 
 // ordinaryText lists words, in lower case, that are common to many machines. They also match with digits appended.
 //

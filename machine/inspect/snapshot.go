@@ -135,6 +135,20 @@ func withoutPID(entries []tree.Entry) []tree.Entry {
 }
 
 func (s *snapshot) write(w io.Writer, opts SnapshotOptions) error {
+	all, err := s.files(opts)
+	if err != nil {
+		return err
+	}
+	// The blocks must not depend on the number of CPUs.
+	z, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedBetterCompression))
+	if err != nil {
+		return err
+	}
+	return errors.Join(tree.WriteTar(z, all), z.Close())
+}
+
+// files returns the entries of the archive.
+func (s *snapshot) files(opts SnapshotOptions) ([]tree.Entry, error) {
 	info := snapshotInfo{Schema: SnapshotSchema, Tool: opts.Tool, IDs: "removed", Commands: s.commands}
 	if opts.KeepIDs {
 		info.IDs = "kept"
@@ -160,15 +174,10 @@ func (s *snapshot) write(w io.Writer, opts SnapshotOptions) error {
 	}
 	b, err := json.MarshalIndent(info, "", "  ")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	all[1].Data = append(b, '\n')
-	// The blocks must not depend on the number of CPUs.
-	z, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedBetterCompression))
-	if err != nil {
-		return err
-	}
-	return errors.Join(tree.WriteTar(z, all), z.Close())
+	return all, nil
 }
 
 type commandRecorder struct {

@@ -51,9 +51,15 @@ func (s Hosts) Read(ctx context.Context, host string) (h *topology.Host, name st
 	return h, host, err
 }
 
-// ReadPlan reads the output of plan -o json. Its errors are *RequestError.
+// PlanPart is the name of the plan in a bundle.
+const PlanPart = "plan.json"
+
+// ReadPlan reads the output of plan -o json, or the plan in a bundle. Its errors are *RequestError.
 func ReadPlan(path string) (*plan.Plan, error) {
-	data, err := userfile.Read(path, userfile.Document)
+	data, err := inspect.BundlePart(path, PlanPart)
+	if data == nil && err == nil {
+		data, err = userfile.Read(path, userfile.Document)
+	}
 	if err != nil {
 		return nil, request(err)
 	}

@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/importer"
 	"github.com/rackless/rackless/study/store"
@@ -88,6 +90,9 @@ func openSource(arg string) (src importer.Source, closeSource func(), err error)
 	if err != nil {
 		return importer.Source{}, nil, err
 	}
+	if files, err := inspect.OpenBundle(path); files != nil || err != nil {
+		return measured(files, err, importer.Source{Name: path, Path: ".", Level: level, Base: filepath.Base(abs)})
+	}
 	// The user's path may be a link; links below it must not lead out.
 	dir, err := filepath.EvalSymlinks(abs)
 	if err != nil {
@@ -104,6 +109,23 @@ func openSource(arg string) (src importer.Source, closeSource func(), err error)
 	}
 	src.FS = root.FS()
 	return src, func() { _ = root.Close() }, nil
+}
+
+// MeasurementsDir is the directory of a bundle with the figures of measurements.
+const MeasurementsDir = "measurements"
+
+// measured returns src with the measurements of a bundle. err is that of opening the bundle.
+func measured(bundle fs.FS, err error, src importer.Source) (importer.Source, func(), error) {
+	if err == nil {
+		_, err = fs.Stat(bundle, MeasurementsDir)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = fmt.Errorf("%s: the bundle has no measurements", src.Name)
+	case err == nil:
+		src.FS, err = fs.Sub(bundle, MeasurementsDir)
+	}
+	return src, func() {}, err
 }
 
 // WriteInvocation writes a tool's command lines and output.
