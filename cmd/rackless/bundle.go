@@ -111,7 +111,7 @@ func bundleText(parts []inspect.Part, file string) string {
 		words.ShellWord(file) + "\n"
 }
 
-// collect reads this machine, what it is prepared for, and a lab. Only the machine has to be readable.
+// collect reads this machine, its preparation, and a lab. Only the machine has to be readable.
 func (a *app) collect(ctx context.Context, args []string) (*inspect.Bundle, error) {
 	d, err := a.dirs()
 	if err != nil {
@@ -154,7 +154,7 @@ func (a *app) collect(ctx context.Context, args []string) (*inspect.Bundle, erro
 	return b, err
 }
 
-// bundledLab opens the named lab, or the only one that runs. why says why there is none.
+// bundledLab opens the named lab, or the only one that runs. If r is nil without an error, why is the reason.
 func (a *app) bundledLab(args []string) (r *rack.Rack, why string, err error) {
 	racks, err := a.openLabs(args)
 	switch {
@@ -173,7 +173,7 @@ func (a *app) bundledLab(args []string) (r *rack.Rack, why string, err error) {
 	return racks[0], "", nil
 }
 
-// A collection gathers the parts of a bundle, and the names of those that they are of.
+// A collection gathers the parts of a bundle, and the names in them.
 type collection struct {
 	a     *app
 	dirs  rack.Dirs
@@ -351,7 +351,7 @@ func (c *collection) measurements(r *rack.Rack) {
 	}
 }
 
-// addFindings adds what inspect prints of the machine in the bundle, so that the reader of a report need not run it.
+// addFindings adds the output of inspect for the machine in the bundle, so that the reader need not run it.
 func addFindings(ctx context.Context, b *inspect.Bundle) error {
 	h, err := b.Host(ctx)
 	if err != nil {

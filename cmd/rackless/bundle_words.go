@@ -21,8 +21,8 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// publicTexts returns texts of the program that name nobody, whose words a bundle keeps. Links to reports of users are
-// not among them.
+// publicTexts returns texts of the program whose words a bundle keeps. They leave out the catalogue's links to reports
+// of users, which have names.
 func publicTexts() []string {
 	texts := []string{version, "Debian GNU Ubuntu Fedora Rocky Red Hat SUSE Arch Alpine", string(docs.LabSchema),
 		string(docs.PlanSchema), string(docs.HostSchema)}

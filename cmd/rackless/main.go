@@ -44,7 +44,7 @@ type app struct {
 	environ  []string // the whole environment, as NAME=VALUE
 	uid      int
 	told     func()          // ends the output of --verbose
-	machine  *inspect.Source // what bundle reads; nil is this machine
+	machine  *inspect.Source // for bundle; nil is this machine
 	all      bool            // of all commands
 }
 

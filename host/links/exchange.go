@@ -124,7 +124,7 @@ func (x *exchange) arrived(at int, frame []byte) {
 	x.heard[arrival{g.Port, at, g.Way}] = true
 }
 
-// note writes what was heard into the ports. A frame to the nearest bridge that arrived has passed no bridge.
+// note writes the arrivals into the ports. A frame to the nearest bridge that arrived has passed no bridge.
 func (x *exchange) note() {
 	x.mu.Lock()
 	defer x.mu.Unlock()

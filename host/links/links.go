@@ -17,7 +17,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A Port is a network port of this machine, and what is known of its other end.
+// A Port is a network port of this machine, with the known facts about its other end.
 type Port struct {
 	NIC     string `json:"nic"` // PCI address, or the name of a NIC without one
 	Model   string `json:"model,omitempty"`
@@ -90,7 +90,7 @@ type Probe struct {
 	open func(netdev string) (socket, error) // tests replace it
 }
 
-// Run probes the ports, and fills in what it finds. A port that cannot take part says so.
+// Run probes the ports, and fills in Joined and Unprobed.
 func (p *Probe) Run(ctx context.Context, s *change.System, ports []Port) (err error) {
 	if p.Up {
 		j, err := change.Open(p.Journal, p.Kinds)
@@ -98,7 +98,7 @@ func (p *Probe) Run(ctx context.Context, s *change.System, ports []Port) (err er
 			return err
 		}
 		undo, err := p.raise(ctx, s, j, ports)
-		// Also after Ctrl-C: what was set up goes down again.
+		// Ports that were set up go down again, also after Ctrl-C.
 		defer func() { err = errors.Join(err, undo(), j.Close()) }()
 		if err != nil {
 			return err
@@ -229,7 +229,7 @@ func Joints(ports []Port) [][2]Joint {
 	return all
 }
 
-// Neighbours fills in what LLDP tells, by network device.
+// Neighbours fills in the other ends. heard has the network devices as keys.
 func Neighbours(ports []Port, heard map[string]Neighbour) {
 	for i := range ports {
 		if n, ok := heard[ports[i].Netdev]; ok {

@@ -52,8 +52,8 @@ type wires map[string][]string
 type fakeSocket struct {
 	name  string
 	all   map[string]*fakeSocket
-	cable wires // what the frame to the nearest bridge reaches
-	air   wires // what a broadcast reaches
+	cable wires // reached by a frame to the nearest bridge
+	air   wires // reached by a broadcast
 	inbox chan []byte
 }
 
@@ -190,7 +190,7 @@ func TestWhatIsSetUpGoesDownAgain(t *testing.T) {
 	}
 }
 
-// A rollback undoes what a probe has left that was killed.
+// A rollback sets ports down that a killed probe has left up.
 func TestAKilledProbeIsUndoneByARollback(t *testing.T) {
 	t.Parallel()
 	s, ports := fakePorts(t, "a-down")

@@ -93,7 +93,7 @@ func lldpID(value []byte, mac, address byte) string {
 	return string(id)
 }
 
-// ParseLLDPCtl reads what "lldpctl -f json0" prints, by network device.
+// ParseLLDPCtl reads the output of "lldpctl -f json0". The result has the network devices as keys.
 func ParseLLDPCtl(text []byte) (map[string]Neighbour, error) {
 	type value struct {
 		Value string `json:"value"`

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/term"
 )
 
-// A Screen is a whole terminal for a live view. It uses the alternate screen, so that what was there before comes back
-// when it is closed.
+// A Screen is a whole terminal for a live view. It uses the alternate screen, so that Close restores the earlier
+// content.
 type Screen struct {
 	// Keys receives each key. It is nil if the input is not a terminal.
 	Keys <-chan byte

@@ -63,7 +63,7 @@ type BundleOptions struct {
 	Public []string
 	// Names are names of people, labs and nodes. Each of their words is replaced, even if it is public.
 	Names []string
-	// Keys are keys of JSON documents. They are kept, so that a document can be read although a node is called "server".
+	// Keys are keys of JSON documents. They are kept, so that a document can be read even if a node is called "server".
 	Keys []string
 }
 
@@ -75,8 +75,7 @@ type Bundle struct {
 	tool string
 }
 
-// TakeBundle reads the machine at src, and replaces identities in its snapshot and in parts. A part that is not what
-// its name promises is Missing.
+// TakeBundle reads the machine at src, and replaces identities in its snapshot and in parts. Damaged JSON is Missing.
 func TakeBundle(ctx context.Context, src Source, parts []Part, o BundleOptions) (*Bundle, error) {
 	s, host, err := takeSnapshot(ctx, src)
 	if err != nil {

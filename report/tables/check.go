@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// An Outcome says what prepare would do with a survey.
+// An Outcome says whether prepare would go through.
 type Outcome string
 
 // Outcomes of a survey.
@@ -25,7 +25,7 @@ const (
 
 // NewSurvey returns the JSON form of a survey. If user is set, the survey was made without root: a step that lacks only
 // permission to be read is unknown instead of refused, and so is whether prepare goes through, because guards do not
-// see what processes of others use.
+// see the files of other users' processes.
 func NewSurvey(lab string, survey []change.Result, user bool) Survey {
 	out := Survey{Schema: PrepareSchema, Lab: lab, DryRun: true, Outcome: WouldPass, Steps: SurveySteps(survey),
 		user: user}

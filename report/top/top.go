@@ -15,7 +15,7 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// A Reading is what a lab has counted at one moment. Parts that could not be read have an error instead.
+// A Reading holds the counters of a lab at one moment. Parts that could not be read have an error instead.
 type Reading struct {
 	Lab         string
 	Accelerator string
@@ -23,7 +23,7 @@ type Reading struct {
 	At          time.Time
 	Nodes       []Machine
 
-	Fabric    *live.Fabric // nil if there is none or it could not be read
+	Fabric    *live.Fabric // nil without a switch, or if it could not be read
 	FabricErr error
 	RDMA      []live.NodeRDMA // read more rarely than the rest, because it costs the nodes CPU time
 	RDMAAt    time.Time       // zero if not read yet
@@ -39,8 +39,8 @@ type Machine struct {
 	CPUTime *float64
 }
 
-// A View is a lab with its rates since an earlier reading. As JSON it is what rackless top prints, see docs/json.md.
-// A rate is null if it is not known: at first, or if its counter began again.
+// A View is a lab with its rates since an earlier reading. Its JSON is the output of rackless top, see docs/json.md. A
+// rate is null if it is not known: at first, or if its counter began again.
 type View struct {
 	Lab         string    `json:"lab"`
 	Accelerator string    `json:"accelerator"`
@@ -48,7 +48,7 @@ type View struct {
 	At          time.Time `json:"at"`
 	Ports       []Port    `json:"ports"`
 	Nodes       []Node    `json:"nodes"`
-	Notes       []string  `json:"notes,omitempty"` // what could not be read, and why
+	Notes       []string  `json:"notes,omitempty"` // on parts that could not be read
 }
 
 // A Port is a port of the switch. Rx is from the node into the switch, tx from the switch to the node.
@@ -120,7 +120,7 @@ func (v *View) ports(now, before *live.Fabric) {
 	}
 }
 
-// rate returns the increase of a counter per second, or nil if there is none because the counter began again.
+// rate returns the increase of a counter per second, or nil if the counter began again.
 func rate(now, before uint64, seconds float64) *float64 {
 	if seconds <= 0 || now < before {
 		return nil
