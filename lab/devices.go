@@ -59,7 +59,7 @@ func (k deviceKind) selectorKeys() []string {
 		keys = append(keys, "rate")
 	}
 	if k.emulate {
-		keys = append(keys, "memory", "beside", "path")
+		keys = append(keys, "memory", "beside", "path", "personality")
 	}
 	return keys
 }
@@ -200,6 +200,10 @@ func (d *decoder) selector(path string, n ast.Node, k deviceKind) (DeviceRequest
 			if v := enum(d, path, n, gpuPaths(), nil); v != nil {
 				r.Path = *v
 			}
+		case "personality":
+			if v := enum(d, path, n, gpuPersonalities(), nil); v != nil {
+				r.Personality = *v
+			}
 		}
 	})
 	if keys == 0 && len(d.Errs) == before {
@@ -291,7 +295,7 @@ func (r DeviceRequest) flow() string {
 	}
 	return mapping("count", count, "vendor", scalarOrEmpty(r.Vendor), "model", scalarOrEmpty(r.Model),
 		"numa_node", formatPtr(r.NUMANode), "rate", rate, "memory", memory, "beside", scalarOrEmpty(r.Beside), "path",
-		scalarOrEmpty(string(r.Path)))
+		scalarOrEmpty(string(r.Path)), "personality", scalarOrEmpty(string(r.Personality)))
 }
 
 // flowList formats count for labs recorded by older versions, which have no requests.

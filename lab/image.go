@@ -18,8 +18,16 @@ func FullReleases() []string { return []string{"debian-12", "debian-13"} }
 // AnyRelease stands for the first of FullReleases.
 const AnyRelease = "debian"
 
-// PackageSets can be added to a release.
-func PackageSets() []string { return []string{"ai", "apps", "gpu", "mpi", "mpich", "slurm"} }
+// PackageSets can be added to releases.
+func PackageSets() []string { return []string{"ai", "apps", "gpu", "mpi", "mpich", "slurm", setVFIO} }
+
+// setVFIO is the package set for GPUs of the personality vfio. Only the backports of vfioRelease have its kernel.
+const setVFIO, vfioRelease = "vfio", "debian-13"
+
+// PackageSetsOf can be added to a release.
+func PackageSetsOf(release string) []string {
+	return slices.DeleteFunc(PackageSets(), func(set string) bool { return set == setVFIO && release != vfioRelease })
+}
 
 const (
 	// DefaultFullMemory is for a full node. Its system uses about 100 MiB.
@@ -76,10 +84,15 @@ func (d *decoder) imageText(path string, n ast.Node) *string {
 	for i, set := range sets {
 		switch {
 		case !more:
-		case !slices.Contains(PackageSets(), set):
+		case !slices.Contains(PackageSetsOf(release), set):
+			there := PackageSetsOf(release)
 			e.What, e.Have = "unknown package set", strictyaml.Quote(set)
-			e.Want = words.Or(PackageSets()) + ", as in " + release + "+" + strings.Join(PackageSets(), "+")
-			e.Fix = strictyaml.Meant(set, PackageSets())
+			e.Want = words.Or(there) + ", as in " + release + "+" + strings.Join(there, "+")
+			e.Fix = strictyaml.Meant(set, there)
+			if set == setVFIO {
+				e.What, e.Have, e.Want = "package set of another release", strictyaml.Quote(s), vfioRelease
+				e.Fix = "write " + vfioRelease + "+" + rest + ", whose backports have its kernel"
+			}
 			d.Fail(strictyaml.PlaceOf(n), e)
 			return nil
 		case slices.Contains(sets[:i], set):

@@ -203,6 +203,8 @@ type DeviceRequest struct {
 	Memory Bytes   `json:"memory,omitempty"` // 0 means that of the model
 	Beside string  `json:"beside,omitempty"` // the node's NIC to which Path leads; empty means its first
 	Path   GPUPath `json:"path,omitempty"`   // empty means GPUPathPIX
+	// Personality decides which driver of the node takes them; empty means PersonalityVirtio.
+	Personality GPUPersonality `json:"personality,omitempty"`
 }
 
 // ForEmulated returns the first key that only emulated GPUs have, or "".
@@ -214,6 +216,8 @@ func (r DeviceRequest) ForEmulated() string {
 		return "beside"
 	case r.Path != "":
 		return "path"
+	case r.Personality != "":
+		return "personality"
 	}
 	return ""
 }
@@ -381,7 +385,7 @@ func (l *Lab) HasGPUs() bool {
 
 // EmulatesGPUs reports whether the node's GPUs can only be emulated ones.
 func (n Node) EmulatesGPUs() bool {
-	return n.Has("gpu") ||
+	return n.Has("gpu") || n.Has(setVFIO) ||
 		slices.ContainsFunc(n.GPURequests, func(r DeviceRequest) bool { return r.ForEmulated() != "" })
 }
 

@@ -138,6 +138,7 @@ func (e *entry) node() Node {
 		GPURequests: gpus.requests(), NICRequests: nics.requests(), VFRequests: vfs.requests(),
 	}
 	e.checkNUMA(n, gpus)
+	e.checkPersonality(n, gpus)
 	return n
 }
 

@@ -297,6 +297,11 @@ func (k deviceKind) selectorSchema() *jsonschema.Schema {
 			"behind two, through the host bridge, through another one of the NUMA node, or through another NUMA node."}
 		oneOfThese(path, gpuPaths(), GPUPathPIX)
 		s.Properties.Set("path", path)
+		personality := &jsonschema.Schema{Description: "Device as which an emulated GPU appears: a virtio GPU for " +
+			"the driver virtio_gpu, or a 3D controller with the ids of its model for vfio-pci, in a node with " +
+			"an IOMMU."}
+		oneOfThese(personality, gpuPersonalities(), PersonalityVirtio)
+		s.Properties.Set("personality", personality)
 	}
 	return s
 }

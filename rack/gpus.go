@@ -42,6 +42,9 @@ func (r *Rack) FailGPU(ctx context.Context, node string, number int, f checks.GP
 	case number < 0 || number >= n.GPUs:
 		return fmt.Errorf("node %s has no GPU %d: it has %s, numbered from 0", node, number,
 			words.Count(n.GPUs, "GPU"))
+	case !f.Of(n.PersonalityOf(number)):
+		return fmt.Errorf("GPU %d of node %s cannot have the fault %s: with its personality %s, the node's kernel "+
+			"exports its memory without asking it", number, node, f, n.PersonalityOf(number))
 	}
 	if err := e.SetGPUFault(ctx, node, number, f); err != nil || last == 0 {
 		return err

@@ -12,9 +12,11 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/verify"
+	"github.com/rackless/rackless/rack/verify/checks"
 	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/vm/guest"
 )
@@ -63,12 +65,15 @@ func (l *Lab) open() (k record, p Puzzle, err error) {
 // Fitting returns the numbers of the puzzles for this lab.
 func (l *Lab) Fitting() (numbers []int) {
 	for i, p := range Puzzles() {
-		if p.GPU == "" || p.Node < len(l.Lab.Nodes) && l.Lab.Nodes[p.Node].GPUs > 0 {
+		if p.GPU == "" || p.Node < len(l.Lab.Nodes) && breaks(l.Lab.Nodes[p.Node], p.GPU) {
 			numbers = append(numbers, i+1)
 		}
 	}
 	return numbers
 }
+
+// breaks reports whether the node's first GPU can have the fault.
+func breaks(n lab.Node, f checks.GPUFault) bool { return n.GPUs > 0 && f.Of(n.PersonalityOf(0)) }
 
 func (l *Lab) named(p Puzzle) Puzzle {
 	for _, text := range []*string{&p.Story, &p.Hint, &p.Cause} {

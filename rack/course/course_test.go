@@ -104,6 +104,15 @@ func TestPuzzlesThatFit(t *testing.T) {
 	if got := []int{fits(0, 0), fits(1, 1)}; ofGPUs != 3 || !slices.Equal(got, []int{all - ofGPUs, all}) {
 		t.Errorf("%v puzzles fit, of %d, %d with GPUs", got, all, ofGPUs)
 	}
+	vfio, err := lab.Parse("f", []byte("name: x\nnodes: {vm: {count: 2, gpus: {personality: vfio}, "+
+		"image: debian-13+vfio}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// vfio-pci exports memory whatever the GPU says.
+	if got := len((&Lab{Rack: &rack.Rack{Lab: vfio}}).Fitting()); got != all-1 {
+		t.Errorf("%d puzzles of %d fit a lab with GPUs for vfio-pci", got, all)
+	}
 }
 
 func errorText(err error) string {

@@ -26,10 +26,10 @@ type gpuFault struct {
 
 func (a *adapters) failGPU(f *gpuFault) error {
 	all, kind := a.gpus.of(f.Node), gpu.Fault(f.Kind)
-	switch {
-	case f.Number < 0 || f.Number >= len(all):
+	if f.Number < 0 || f.Number >= len(all) {
 		return fmt.Errorf("node %s has no GPU %d", f.Node, f.Number)
-	case kind != gpu.Healthy && !slices.Contains(gpu.Faults(), kind):
+	}
+	if p := all[f.Number].Personality(); kind != gpu.Healthy && !slices.Contains(gpu.Faults(p), kind) {
 		return fmt.Errorf("fault %q is unknown to the daemon of this lab", f.Kind)
 	}
 	all[f.Number].SetFault(kind)
@@ -69,7 +69,8 @@ func (r *emulatedLab) GPUs(ctx context.Context) ([]checks.GPU, error) {
 // gpuStates joins the lab's GPUs with the daemon's. One that the daemon does not list is not connected.
 func gpuStates(dir string, n lab.Node, listed []listedGPU) (all []checks.GPU) {
 	for i, want := range gpusOf(dir, n) {
-		g := checks.GPU{Node: n.Name, Number: i, Model: cmp.Or(want.Model, gpu.Generic), Memory: uint64(want.Memory)}
+		g := checks.GPU{Node: n.Name, Number: i, Model: cmp.Or(want.Model, gpu.Generic), Memory: uint64(want.Memory),
+			Personality: lab.GPUPersonality(want.Personality)}
 		if want.NIC < len(n.NICs) {
 			g.Beside = n.NICs[want.NIC].Name
 		}

@@ -35,7 +35,11 @@ func gpusOf(labDir string, n lab.Node) []qemu.GPU {
 	for _, r := range requests {
 		name := strings.ToLower(r.Model)
 		model, _ := gpu.ModelOf(name)
-		g := qemu.GPU{Model: name, Memory: int64(model.Memory), Path: lab.GPUPathPIX}
+		g := qemu.GPU{Model: name, Memory: int64(model.Memory), Path: lab.GPUPathPIX,
+			Personality: gpu.Personality(r.Personality)}
+		if g.Personality == "" {
+			g.Personality = gpu.Virtio
+		}
 		if r.Memory > 0 {
 			g.Memory = int64(r.Memory)
 		}
@@ -53,6 +57,11 @@ func gpusOf(labDir string, n lab.Node) []qemu.GPU {
 	return all
 }
 
+// needsVirtio reports whether one of the node's GPUs has the personality virtio.
+func needsVirtio(n lab.Node) bool {
+	return slices.ContainsFunc(gpusOf("", n), func(g qemu.GPU) bool { return g.Personality == gpu.Virtio })
+}
+
 func gpusSupported(n lab.Node) error {
 	const host = "to place the lab on a host with GPUs, see rackless plan"
 	if n.GPUs == 0 {
@@ -62,7 +71,10 @@ func gpusSupported(n lab.Node) error {
 	switch {
 	case n.GPUs > maxGPUs:
 		return fmt.Errorf("%s, and driver qemu gives at most %d: set gpus: %d; %s", asks, maxGPUs, maxGPUs, host)
-	case !n.OwnImage() && !n.Has("gpu"):
+	case needsVirtio(n) && n.Has("vfio") && !n.Has("gpu"):
+		return fmt.Errorf("%s, and its image %s has no driver for those of the personality virtio: set personality: "+
+			"vfio for each, or image: %[2]s+gpu; %[3]s", asks, n.Image, host)
+	case needsVirtio(n) && !n.OwnImage() && !n.Has("gpu"):
 		return fmt.Errorf("%s, and its image %s has no driver for emulated ones: set image: debian-13+gpu; %s", asks,
 			n.Image, host)
 	case n.NIC == lab.NICVirtio:
@@ -173,7 +185,7 @@ func (s *gpuSet) add(node string, gpus []qemu.GPU, reach func(), log func(format
 	var made []*gpu.GPU
 	for i, g := range gpus {
 		one, err := gpu.Listen(gpu.Config{Name: fmt.Sprintf("%s.gpu%d", node, i), Socket: g.Socket,
-			Memory: uint64(g.Memory), Model: g.Model, Reach: reach, Log: log})
+			Memory: uint64(g.Memory), Model: g.Model, Personality: g.Personality, Reach: reach, Log: log})
 		if err != nil {
 			errs := lists.Map(made, (*gpu.GPU).Close)
 			return errors.Join(append(errs, fmt.Errorf("GPU %d of node %s: %w", i, node, err))...)

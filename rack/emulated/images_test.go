@@ -11,9 +11,10 @@ import (
 func TestImagesOfLabFilesCanBeBuilt(t *testing.T) {
 	var named []string
 	for _, release := range lab.FullReleases() {
-		for sets := range 1 << len(lab.PackageSets()) {
+		all := lab.PackageSetsOf(release)
+		for sets := range 1 << len(all) {
 			name := release
-			for i, set := range lab.PackageSets() {
+			for i, set := range all {
 				if sets>>i&1 == 1 {
 					name += "+" + set
 				}

@@ -37,6 +37,13 @@ func TestWhatTheDriverCannotDoIsRefused(t *testing.T) {
 		"a GPU of a small node": {"nodes: {vm: {gpus: 1}}",
 			"lab x: node vm asks for 1 GPU, and its image builtin has no driver for emulated ones: set image: " +
 				"debian-13+gpu; to place the lab on a host with GPUs, see rackless plan"},
+		"a GPU for vfio-pci":         {"nodes: {vm: {gpus: {personality: vfio}, image: debian-13+vfio}}", ""},
+		"GPUs of both personalities": {"nodes: {vm: {gpus: [1, {personality: vfio}], image: debian-13+gpu+vfio}}", ""},
+		"a virtio GPU beside the kernel of vfio": {"nodes: {vm: {gpus: [1, {personality: vfio}], " +
+			"image: debian-13+vfio}}",
+			"lab x: node vm asks for 2 GPUs, and its image debian-13+vfio has no driver for those of the " +
+				"personality virtio: set personality: vfio for each, or image: debian-13+vfio+gpu; to place the lab " +
+				"on a host with GPUs, see rackless plan"},
 		"a GPU without a ConnectX": {"nodes: {vm: {gpus: 1, image: debian-13+gpu, nic: virtio}}",
 			"lab x: node vm asks for 1 GPU, which need a ConnectX beside them: leave nic: virtio out;"},
 		"too many GPUs": {"nodes: {vm: {gpus: 9, image: debian-13+gpu}}",

@@ -57,6 +57,7 @@ func (r *emulatedLab) Up(ctx context.Context, old *rack.State, o rack.Options, p
 		return err
 	}
 	u.noteProfiles()
+	u.noteKernels()
 	err = u.reconcile(ctx, old)
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		err = fmt.Errorf("%w; free space there, or set RACKLESS_RUN to a directory with more", err)
@@ -279,6 +280,17 @@ func (u *upRun) noteProfiles() {
 	for _, name := range slices.Compact(profiles) {
 		if p, ok := lab.ProfileOf(name); ok {
 			u.progress.Note("profile %s: rates between NICs and GPUs are modelled: %s", name, p.RateText())
+		}
+	}
+}
+
+// noteKernels says which kernel the nodes with GPUs for vfio-pci have, as it is not that of their release.
+func (u *upRun) noteKernels() {
+	for _, n := range u.Lab.Nodes {
+		if img := u.images[n.Image]; n.HasVFIO() && img != nil {
+			u.progress.Note("image %s: kernel %s, of the backports of Debian, with an IOMMU (%s)", n.Image,
+				img.KernelVer, strings.TrimSpace(image.IOMMUArg))
+			return
 		}
 	}
 }

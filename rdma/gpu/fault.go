@@ -1,6 +1,10 @@
 package gpu
 
-import "slices"
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/rackless/rackless/internal/lists"
+)
 
 // Fault is a failure, for tests of programs that must notice it.
 type Fault string
@@ -19,8 +23,13 @@ const (
 	PeerBlocked Fault = "peer-blocked"
 )
 
-// Faults lists all faults.
-func Faults() []Fault { return []Fault{Lost, ExportRefused, PeerBlocked} }
+// Faults lists all faults of a personality. vfio-pci exports memory without asking the GPU, which cannot refuse it.
+func Faults(p Personality) []Fault {
+	if p == VFIO {
+		return []Fault{Lost, PeerBlocked}
+	}
+	return []Fault{Lost, ExportRefused, PeerBlocked}
+}
 
 func (f Fault) withdraws() bool { return f == Lost || f == PeerBlocked }
 
@@ -63,15 +72,36 @@ const onesAtOnce = 1 << 20
 func (g *GPU) fillOnes() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, b := range slices.Clone(g.memory.placed) {
-		for at := b.offset; at < b.offset+b.size; at += onesAtOnce {
+	for _, r := range g.used() {
+		for at := r.start; at < r.end; at += onesAtOnce {
 			if g.fault != Lost { // the machine has ended meanwhile
 				return
 			}
-			ones(g.vram[at:min(at+onesAtOnce, b.offset+b.size)])
+			ones(g.vram[at:min(at+onesAtOnce, r.end)])
 			g.mu.Unlock()
 			g.mu.Lock()
 		}
+	}
+}
+
+// extent is a part of the VRAM.
+type extent struct{ start, end uint64 }
+
+// used returns the parts of the VRAM that programs use: allocations, or the pages of a plain GPU that have been
+// written.
+func (g *GPU) used() (all []extent) {
+	if !g.plain() {
+		return lists.Map(g.memory.placed, func(b *blob) extent { return extent{b.offset, b.offset + b.size} })
+	}
+	for at := int64(0); ; {
+		start, err := unix.Seek(g.fd, at, unix.SEEK_DATA)
+		if err != nil { // no data after it
+			return all
+		}
+		if at, err = unix.Seek(g.fd, start, unix.SEEK_HOLE); err != nil {
+			return all
+		}
+		all = append(all, extent{uint64(start), uint64(at)})
 	}
 }
 

@@ -2,13 +2,15 @@
 // nothing.
 //
 // To the guest it is a virtio GPU, so that the kernel's virtio_gpu driver manages the VRAM (blob resources of the kind
-// HOST3D) and exports it as dma-bufs. Chapters refer to the virtio specification, version 1.2.
+// HOST3D) and exports it as dma-bufs. Chapters refer to the virtio specification, version 1.2. With the
+// personality VFIO it is a 3D controller without an interface of its own, whose VRAM vfio-pci hands out.
 package gpu
 
 import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -34,6 +36,8 @@ type Config struct {
 	Memory uint64 // bytes, a power of two; 0 for the model's
 	Model  string // see Models
 	Class  uint16 // PCI class and subclass; 0 for Class3D
+	// Personality decides which driver of the guest takes the GPU; "" means Virtio.
+	Personality Personality
 	// Reach, if set, is called when NICs can no longer reach the VRAM, or can again. It must make them ask VRAM again,
 	// and return when they have done so.
 	Reach func()
@@ -76,7 +80,7 @@ type GPU struct {
 // Status is the state of a GPU.
 type Status struct {
 	Connected bool   // a QEMU is connected
-	Driver    bool   // a driver uses the GPU
+	Driver    bool   // a driver uses the GPU; with the personality VFIO, its memory is enabled
 	Broken    bool   // by a violation; the driver must reset the GPU
 	Address   uint64 // guest-physical, of the VRAM; 0 if not enabled
 	Memory    uint64 // bytes of VRAM
@@ -103,6 +107,12 @@ func Listen(c Config) (*GPU, error) {
 	if c.Class == 0 {
 		c.Class = Class3D
 	}
+	if c.Personality == "" {
+		c.Personality = Virtio
+	}
+	if !slices.Contains(Personalities(), c.Personality) {
+		return nil, fmt.Errorf("gpu: unknown personality %q; there are %q", c.Personality, Personalities())
+	}
 	g := &GPU{cfg: c, model: m}
 	var err error
 	if g.fd, g.vram, err = newVRAM(c.Name, c.Memory); err != nil {
@@ -111,7 +121,7 @@ func Listen(c Config) (*GPU, error) {
 	g.mu.Lock() // a client may connect at once
 	defer g.mu.Unlock()
 	g.hardReset()
-	g.vfu, err = vfiouser.Listen(vfiouser.Config{Path: c.Socket, BAR0: bar0Size, Vectors: vectors, Maps: &g.maps,
+	g.vfu, err = vfiouser.Listen(vfiouser.Config{Path: c.Socket, BAR0: bar0Size, Vectors: g.vectors(), Maps: &g.maps,
 		Shared: map[int]vfiouser.Shared{vramBAR: {Size: c.Memory, FD: g.fd}}, Log: g.logf}, (*device)(g))
 	if err != nil {
 		return nil, errors.Join(err, g.freeVRAM())
@@ -177,11 +187,20 @@ func (g *GPU) Status() Status {
 		Messages:  g.messages.Load(),
 		Fault:     g.fault,
 	}
-	var st unix.Stat_t
-	if unix.Fstat(g.fd, &st) == nil {
-		s.Resident = uint64(st.Blocks) * 512
+	if g.plain() {
+		s.Driver = s.Address != 0
 	}
+	s.Resident = g.resident()
 	return s
+}
+
+// resident returns the bytes of VRAM that take memory of the host.
+func (g *GPU) resident() uint64 {
+	var st unix.Stat_t
+	if unix.Fstat(g.fd, &st) != nil {
+		return 0
+	}
+	return uint64(st.Blocks) * 512
 }
 
 func (g *GPU) logf(format string, args ...any) {

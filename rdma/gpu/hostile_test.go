@@ -21,6 +21,7 @@ func TestHostileGuests(t *testing.T) {
 	quiet.boot()
 	bad, strange := &vandal{guest: newGuest(t, Config{Name: "bad"})}, newGuest(t, Config{Name: "strange"})
 	bad.boot()
+	plain := newGuest(t, Config{Name: "plain", Personality: VFIO})
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	attack := func(once func(r *rand.Rand)) {
@@ -40,9 +41,10 @@ func TestHostileGuests(t *testing.T) {
 	}
 	attack(bad.once)
 	attack(func(r *rand.Rand) { vfiousertest.Vandal(strange.g.cfg.Socket, bar0Size, r) })
+	attack(func(r *rand.Rand) { vfiousertest.Vandal(plain.g.cfg.Socket, bar0Size, r) })
 	attack(func(r *rand.Rand) {
 		addr, size := r.Uint64()>>r.IntN(64), r.Uint64()>>r.IntN(64)
-		for _, g := range []*GPU{bad.g, strange.g} {
+		for _, g := range []*GPU{bad.g, strange.g, plain.g} {
 			if b := g.VRAM(addr, size); b != nil && uint64(len(b)) != size {
 				t.Errorf("%#x+%#x: %d bytes", addr, size, len(b))
 			}
@@ -66,6 +68,7 @@ func TestHostileGuests(t *testing.T) {
 	wg.Wait()
 	bad.check()
 	strange.check()
+	plain.check()
 	var m runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&m)

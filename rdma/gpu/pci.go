@@ -26,6 +26,7 @@ const (
 	cfgCommand = 0x04
 	cfgBAR0    = 0x10
 	cfgVRAM    = 0x18
+	cfgBARs    = 24 // bytes of all BARs
 	cfgExp     = 0x40
 	cfgMSIX    = 0x7c
 	cfgPM      = 0x88
@@ -66,19 +67,44 @@ func (g *GPU) hardReset() {
 	g.virtioReset()
 }
 
+// functionReset does a function level reset, except that the BARs keep their addresses: QEMU answers the guest's
+// reads of BARs itself, so a guest that restores them sees that they are as before, and writes nothing.
+func (g *GPU) functionReset() {
+	var bars [cfgBARs]byte
+	copy(bars[:], g.config[cfgBAR0:])
+	g.hardReset()
+	copy(g.config[cfgBAR0:], bars[:])
+}
+
 func (g *GPU) describe() {
 	g.config = [4096]byte{}
 	c := g.config[:]
-	le.PutUint16(c[0:], 0x1af4)
-	le.PutUint16(c[2:], 0x1040+deviceGPU)
 	le.PutUint16(c[6:], 0x10) // has capabilities
 	c[8] = 1
 	le.PutUint16(c[10:], g.cfg.Class)
 	le.PutUint32(c[cfgVRAM:], 0xc)
-	le.PutUint16(c[0x2c:], 0x1af4)
+	le.PutUint16(c[0x2c:], vendorVirtio)
 	le.PutUint16(c[0x2e:], g.model.Subsystem)
 	c[0x34] = cfgExp
 	g.express(c[cfgExp:])
+	if g.plain() {
+		g.describePlain()
+	} else {
+		g.describeVirtio()
+	}
+	// Software in the guest recognizes a GPU by its serial number. Those of GPUs with different names differ.
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(g.cfg.Name))
+	le.PutUint32(c[cfgSerial:], 1<<16|3)
+	le.PutUint64(c[cfgSerial+4:], h.Sum64())
+}
+
+// describeVirtio fills in the ids and capabilities of a virtio GPU.
+func (g *GPU) describeVirtio() {
+	c := g.config[:]
+	le.PutUint16(c[0:], vendorVirtio)
+	le.PutUint16(c[2:], 0x1040+deviceGPU)
+	c[cfgExp+1] = cfgMSIX
 	c[cfgMSIX], c[cfgMSIX+1] = 0x11, cfgPM
 	le.PutUint16(c[cfgMSIX+2:], vectors-1)
 	le.PutUint32(c[cfgMSIX+4:], msixTable)
@@ -95,18 +121,12 @@ func (g *GPU) describe() {
 	c[cfgShared+4], c[cfgShared+5] = vramBAR, sharedVRAM
 	le.PutUint32(c[cfgShared+20:], uint32(g.cfg.Memory>>32))
 	virtioCap(c[cfgWindow:cfgSerial], 0, capWindow, 0, 0)
-
-	// Software in the guest recognizes a GPU by its serial number.
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(g.cfg.Name))
-	le.PutUint32(c[cfgSerial:], 1<<16|3)
-	le.PutUint64(c[cfgSerial+4:], h.Sum64())
 }
 
 // express describes an endpoint with function level reset and the model's link.
 func (g *GPU) express(c []byte) {
 	speed, width := uint16(g.model.Gen), uint16(g.model.Width)
-	c[0], c[1] = 0x10, cfgMSIX
+	c[0] = 0x10
 	le.PutUint16(c[2:], 2)
 	le.PutUint32(c[4:], 0x10008fe2)
 	le.PutUint32(c[12:], uint32(speed|width<<4))
@@ -140,6 +160,8 @@ var writable = map[uint64]byte{cfgCommand: 0x46, cfgCommand + 1: 0x05, 0x0c: 0xf
 // writableBits returns no bits of a BAR below its size, by which software measures it.
 func (g *GPU) writableBits(at uint64) byte {
 	switch {
+	case g.plain() && !plainWritable(at):
+		return 0
 	case at >= cfgBAR0 && at < cfgBAR0+4:
 		return byte(^uint32(bar0Size-1) >> (8 * (at - cfgBAR0)))
 	case at >= cfgVRAM && at < cfgVRAM+8:
@@ -151,10 +173,13 @@ func (g *GPU) writableBits(at uint64) byte {
 // configWrite returns the queue that is notified through the window, or -1. Other bits are read-only, so that a guest
 // cannot turn the GPU into another device.
 func (g *GPU) configWrite(off uint64, p []byte) (queue int) {
+	if g.plain() {
+		g.restored = false // no register will be accessed
+	}
 	for i, v := range p {
 		at := off + uint64(i)
 		if at == cfgDevCtl+1 && v&0x80 != 0 { // initiate function level reset
-			g.hardReset()
+			g.functionReset()
 			return -1
 		}
 		m := g.writableBits(at)
@@ -182,6 +207,9 @@ type window struct {
 
 // window returns nil if an access is beyond the registers or differs in length from the capability.
 func (g *GPU) window(off uint64, n int) *window {
+	if g.plain() {
+		return nil
+	}
 	c := g.config[cfgWindow:]
 	at, length := uint64(le.Uint32(c[8:])), uint64(le.Uint32(c[12:]))
 	if off != cfgWindow+16 || uint64(n) != length || length != 1 && length != 2 && length != 4 || at%length != 0 {

@@ -11,9 +11,9 @@ const stateFormat = 1
 
 // Shape returns a digest of the properties that a driver sees. A state can only be restored into a GPU of its shape and
 // size.
-func Shape(model string) string {
+func Shape(model string, p Personality) string {
 	m, _ := ModelOf(model)
-	g := &GPU{model: m, cfg: Config{Class: Class3D, Memory: m.Memory}}
+	g := &GPU{model: m, cfg: Config{Class: Class3D, Memory: m.Memory, Model: model, Personality: p}}
 	g.describe()
 	h := sha256.New()
 	fmt.Fprintln(h, stateFormat, m, bar0Size, vectors, g.config)

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,8 @@ type saved struct {
 	Config   []byte // that drivers of PCI change
 	Virtio   virtio
 	Contexts []uint32
+	// Personality is left out for Virtio.
+	Personality Personality `json:",omitempty"`
 }
 
 // configSize is the part with writable bits.
@@ -30,8 +33,22 @@ func (g *GPU) Save() ([]byte, error) {
 		return nil, fmt.Errorf("gpu: %s: programs of the guest use %d allocations of its memory; end them first",
 			g.cfg.Name, n)
 	}
-	return json.Marshal(saved{g.model.Name, g.cfg.Memory, g.cfg.Class, g.config[:configSize], g.virtio,
-		slices.Sorted(maps.Keys(g.memory.contexts))})
+	// A plain GPU does not know who uses its memory. A reset, such as that by vfio-pci when a program ends, clears it.
+	if n := g.resident(); g.plain() && n > 0 {
+		return nil, fmt.Errorf("gpu: %s: programs of the guest have written to its memory, of which %d bytes are in "+
+			"use; end them first", g.cfg.Name, n)
+	}
+	return json.Marshal(saved{Model: g.model.Name, Memory: g.cfg.Memory, Class: g.cfg.Class,
+		Config: g.config[:configSize], Virtio: g.virtio, Contexts: slices.Sorted(maps.Keys(g.memory.contexts)),
+		Personality: g.stated()})
+}
+
+// stated returns the personality as it is in a state.
+func (g *GPU) stated() Personality {
+	if g.plain() {
+		return g.cfg.Personality
+	}
+	return ""
 }
 
 // Restore sets a state of the same model and size. The name, and with it the serial number, may be another. It must be
@@ -46,6 +63,10 @@ func (g *GPU) Restore(state []byte) error {
 		return fmt.Errorf("gpu: the saved state is of a %q with %d bytes and class %#x, and this is a %q with %d "+
 			"and %#x",
 			in.Model, in.Memory, in.Class, g.model.Name, g.cfg.Memory, g.cfg.Class)
+	}
+	if in.Personality != g.stated() {
+		return fmt.Errorf("gpu: the saved state is of the personality %q, and this one is %q",
+			cmp.Or(in.Personality, Virtio), g.cfg.Personality)
 	}
 	if len(in.Config) != configSize || !in.Virtio.sound() || len(in.Contexts) > maxContexts {
 		return errors.New("gpu: the saved state of a GPU is damaged")

@@ -121,6 +121,9 @@ func overlay(p []byte, off uint64, registers []byte, at uint64) {
 
 func (g *GPU) barRead(off uint64, p []byte) {
 	clear(p)
+	if g.plain() {
+		return
+	}
 	v := &g.virtio
 	if off < regCommon+commonSize {
 		var c [commonSize]byte
@@ -164,6 +167,9 @@ func (q *queue) registers(c []byte, number uint16) {
 // barWrite returns the queue that is notified, or -1. Accesses of another width than a register's are ignored, except
 // for halves of addresses.
 func (g *GPU) barWrite(off uint64, p []byte) (queue int) {
+	if g.plain() {
+		return -1
+	}
 	if off >= regNotify && off < regNotify+notifyBytes*numQueues {
 		return int(off-regNotify) / notifyBytes
 	}

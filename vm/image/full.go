@@ -40,6 +40,16 @@ var fullSets = map[string][]string{
 	"mpich": {"gcc", "libc6-dev", "libmpich-dev", "mpich"},
 	"mpi":   {"gcc", "libc6-dev", "libopenmpi-dev", "mpich", "openmpi-bin", "python3-mpi4py"},
 	"slurm": {"dbus", "munge", "slurm-client", "slurm-wlm"},
+	"vfio":  nil, // another kernel and its settings
+}
+
+// setsOf returns the names of the package sets of a release, sorted.
+func setsOf(release string) []string {
+	all := slices.Sorted(maps.Keys(fullSets))
+	if release != vfioRelease {
+		all = slices.DeleteFunc(all, func(set string) bool { return set == setVFIO })
+	}
+	return all
 }
 
 // fullShared are files of the hosts' image that make booting fast on an emulated CPU.
@@ -79,10 +89,11 @@ func Named(name, arch string) (*Kind, error) {
 		return nil, fmt.Errorf("no image %q for %s: want %s", name, arch, Node.name)
 	}
 	k := Full(name)
+	release, _, _ := strings.Cut(name, "+")
 	if names := FullNames(); !slices.Contains(names, k.name) {
 		return nil, fmt.Errorf("no image %q: want %s or %s, with any of the sets %s, as in debian-12+mpi+slurm", name,
 			Node.name, strings.Join(slices.Sorted(maps.Keys(fullReleases)), " or "),
-			strings.Join(slices.Sorted(maps.Keys(fullSets)), ", "))
+			strings.Join(setsOf(release), ", "))
 	}
 	return k, nil
 }
@@ -91,7 +102,7 @@ func Named(name, arch string) (*Kind, error) {
 func FullNames() (names []string) {
 	for release := range fullReleases {
 		some := []string{release} // every subset, in order
-		for _, set := range slices.Sorted(maps.Keys(fullSets)) {
+		for _, set := range setsOf(release) {
 			some = append(some, lists.Map(some, func(name string) string { return name + "+" + set })...)
 		}
 		names = append(names, some...)
@@ -107,17 +118,19 @@ func fullRecipe(release string, sets []string) (r Recipe, err error) {
 	}
 	packages := slices.Clone(fullPackages)
 	for _, s := range sets {
-		more, ok := fullSets[s]
-		if !ok {
+		if !slices.Contains(setsOf(release), s) {
 			return r, fmt.Errorf("image %s: no package set %q", release, s)
 		}
-		packages = append(packages, more...)
+		packages = append(packages, fullSets[s]...)
 	}
 	slices.Sort(packages)
 	r = Recipe{Format: 1, Release: codename, Suites: suites(codename),
 		Packages: slices.Compact(packages), DiskMiB: 8192, FilesDigest: treeDigest(filesOf(sets))}
 	if slices.Contains(sets, setGPU) {
 		r.Sources, r.Unpacked = gpuSources, gpuPlugins(sets)
+	}
+	if slices.Contains(sets, setVFIO) {
+		r.Suites, r.Backported = append(r.Suites, codename+"-backports"), vfioBackported
 	}
 	return r, nil
 }
@@ -150,6 +163,7 @@ func eachFullFile(add func(name string, content []byte, mode int64) error) error
 const (
 	setGPU   = "gpu"
 	setSlurm = "slurm"
+	setVFIO  = "vfio"
 )
 
 // SlurmFiles adds the files that start Slurm at each boot of a full node.
@@ -160,7 +174,7 @@ func SlurmFiles(add func(name string, content []byte, mode int64) error) error {
 func filesOf(sets []string) tree {
 	return func(add func(name string, content []byte, mode int64) error) error {
 		err := eachFullFile(add)
-		for _, set := range []string{setGPU, setSlurm} {
+		for _, set := range []string{setGPU, setSlurm, setVFIO} {
 			if err == nil && slices.Contains(sets, set) {
 				err = eachFile(own(set), add)
 			}
@@ -209,6 +223,11 @@ func buildFull(ctx context.Context, o Options, work, out string, img *Image) err
 		return err
 	}
 	img.KernelVer, img.Packages = strings.TrimSpace(string(kernel)), strings.Fields(string(packages))
+	if len(in.recipe.Backported) > 0 {
+		if err := exportsDMABufs(img.KernelVer); err != nil {
+			return err
+		}
+	}
 	packed, err := userfile.Read(filepath.Join(work, "vmlinuz"), userfile.Kernel)
 	if err != nil {
 		return err

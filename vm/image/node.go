@@ -52,6 +52,10 @@ const ConnectXArg = " rackless.nic=connectx"
 // HideNUMAArg makes a node ignore NUMA nodes, because QEMU makes some for memory in different files.
 const HideNUMAArg = " numa=off"
 
+// IOMMUArg makes a node use its IOMMU for devices that vfio-pci hands out, and let all other devices reach memory by
+// its own addresses: the memory of a GPU has no others outside of the guest.
+const IOMMUArg = " intel_iommu=on iommu=pt"
+
 func currentNodeRecipe(o Options, arch string) (Recipe, error) {
 	release := cmp.Or(thisSystem().Codename, "unknown")
 	if o.Kernel == "" {

@@ -164,7 +164,7 @@ func (r Recipe) Key() string {
 
 // trees are the files that rackless adds, by kind. Files in files/mnt make a disk and are not on it.
 //
-//go:embed all:node all:host all:full all:own all:gpu all:slurm
+//go:embed all:node all:host all:full all:own all:gpu all:slurm all:vfio
 var trees embed.FS
 
 func own(kind string) fs.FS {

@@ -104,7 +104,13 @@ func (m machine) args() []string {
 	for i, b := range m.blocks {
 		a = append(a, b.args(i, s.nodeCPUs(i))...)
 	}
+	if s.hasIOMMU() && m.accel == "kvm" {
+		mach += ",kernel-irqchip=split" // an emulated IOMMU cannot remap interrupts of the kernel's own controller
+	}
 	a = append(a, "-machine", mach)
+	if s.hasIOMMU() {
+		a = append(a, iommuArgs...)
+	}
 	if m.accel == "kvm" {
 		a = append(a, "-accel", "kvm", "-cpu", "host")
 	} else {
@@ -125,6 +131,9 @@ func (m machine) args() []string {
 			if s.NUMANodes == 0 {
 				kernelArgs += image.HideNUMAArg
 			}
+		}
+		if s.hasIOMMU() {
+			kernelArgs += image.IOMMUArg
 		}
 		a = append(a, "-kernel", m.image.KernelPath(), "-initrd", m.image.InitramfsPath(), "-append", kernelArgs)
 	}

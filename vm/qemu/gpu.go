@@ -23,6 +23,8 @@ type GPU struct {
 	Memory int64       // bytes
 	NIC    int         // the NIC to which Path leads
 	Path   lab.GPUPath // node and sys need NUMA nodes
+	// Personality is that of the GPU in the guest; "" means gpu.Virtio.
+	Personality gpu.Personality
 }
 
 func (s Spec) shapes() []GPU {
@@ -53,6 +55,15 @@ func (s Spec) numaOf(g GPU) int {
 	}
 	return numa
 }
+
+// hasIOMMU reports whether the guest has an IOMMU, without which vfio-pci takes no device.
+func (s Spec) hasIOMMU() bool {
+	return slices.ContainsFunc(s.GPUs, func(g GPU) bool { return g.Personality == gpu.VFIO })
+}
+
+// iommuArgs are the arguments of a guest's IOMMU. VFIO in the guest wants interrupt remapping, and devices outside of
+// QEMU want to hear of mappings.
+var iommuArgs = []string{"-device", "intel-iommu,intremap=on,caching-mode=on"}
 
 func gpuID(i int) string { return fmt.Sprintf("gpu%d", i) }
 
@@ -215,7 +226,8 @@ func (all *templateGPUs) serve(dir string, gpus []GPU) ([]GPU, error) {
 	served := make([]GPU, len(gpus))
 	for i, g := range gpus {
 		g.Socket = filepath.Join(dir, fmt.Sprintf("g%d.sock", i))
-		made, err := gpu.Listen(gpu.Config{Name: gpuID(i), Socket: g.Socket, Memory: uint64(g.Memory), Model: g.Model})
+		made, err := gpu.Listen(gpu.Config{Name: gpuID(i), Socket: g.Socket, Memory: uint64(g.Memory), Model: g.Model,
+			Personality: g.Personality})
 		if err != nil {
 			return nil, err
 		}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rdma/gpu"
+	"github.com/rackless/rackless/vm/image"
 )
 
 type tree struct {
@@ -189,5 +191,39 @@ func TestMemoryOfNUMANodes(t *testing.T) {
 		if got := strings.Join(got, ", "); got != tt.want {
 			t.Errorf("%d CPUs, %d NUMA nodes: got %q, want %q", tt.cpus, tt.nodes, got, tt.want)
 		}
+	}
+}
+
+// A node with a GPU for vfio-pci has an IOMMU, and its kernel is told how to use it. No other node changes.
+func TestGPUsForVFIONeedAnIOMMU(t *testing.T) {
+	full := &image.Image{Disk: "disk.qcow2", Kernel: "vmlinux", Initramfs: "initrd"}
+	of := func(accel string, personalities ...gpu.Personality) (args string) {
+		s := Spec{Name: "vm00", Adapters: true, CPUs: 1, Memory: 512 << 20, NICs: []NIC{{}}, Image: full}
+		for _, p := range personalities {
+			s.GPUs = append(s.GPUs, GPU{Memory: 1 << 28, Path: lab.GPUPathPIX, Personality: p})
+		}
+		return strings.Join(machine{spec: s, accel: accel, image: full}.args(), " ")
+	}
+	for _, accel := range []string{"tcg", "kvm"} {
+		with, without := of(accel, gpu.Virtio, gpu.VFIO), of(accel, gpu.Virtio)
+		for text, want := range map[string]bool{"-device intel-iommu,intremap=on,caching-mode=on ": true,
+			" intel_iommu=on iommu=pt": true, ",kernel-irqchip=split ": accel == "kvm"} {
+			if got := strings.Contains(with, text); got != want {
+				t.Errorf("%s: %q is there: %v", accel, text, got)
+			}
+			if strings.Contains(without, text) {
+				t.Errorf("%s: %q is there without a GPU for vfio-pci", accel, text)
+			}
+		}
+		if strings.Index(with, "intel-iommu") > strings.Index(with, "pcie-root-port") {
+			t.Errorf("%s: the IOMMU comes after a device", accel)
+		}
+	}
+	d := &Driver{Image: full}
+	key := func(p gpu.Personality) string {
+		return d.templateKey(Spec{Adapters: true, NICs: []NIC{{}}, GPUs: []GPU{{Memory: 1 << 28, Personality: p}}})
+	}
+	if key(gpu.VFIO) == key(gpu.Virtio) || key("") != key(gpu.Virtio) {
+		t.Error("GPUs of the two personalities have one template, or the default is not virtio")
 	}
 }

@@ -79,7 +79,7 @@ func (d *Driver) templateKey(s Spec) string {
 		}
 	}
 	for _, g := range s.GPUs {
-		parts = append(parts, gpu.Shape(g.Model), fmt.Sprint(g.Memory))
+		parts = append(parts, gpu.Shape(g.Model, g.Personality), fmt.Sprint(g.Memory))
 	}
 	return vm.Key(parts...)
 }

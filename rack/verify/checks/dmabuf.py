@@ -9,7 +9,8 @@
     dmabuf.py pairs BYTES            moves bytes between each GPU and each adapter, and prints a line of JSON for each
     dmabuf.py hold NUMBER            takes all memory of a GPU until it is killed
 
-MEMORY is heap: (/dev/dma_heap/system), udmabuf: (a memfd), or drm:/dev/dri/renderD128, memory of a virtio GPU.
+MEMORY is heap: (/dev/dma_heap/system), udmabuf: (a memfd), drm:/dev/dri/renderD128, memory of a virtio GPU, or
+vfio:0000:04:00.0, memory of a GPU that vfio-pci has. One program at a time can use the latter.
 DMABUF_DEVICE in the environment names the adapter, otherwise it is the first; DMABUF_PORT is the TCP port of a server.
 """
 import ctypes as c
@@ -31,6 +32,7 @@ import time
 MIB = 1 << 20
 PORT = int(os.environ.get("DMABUF_PORT", 18515))
 BASE = 1 << 40  # the address by which RDMA names the first byte of a dma-buf
+VRAM_BAR, CONFIG_SPACE = 2, 7  # regions of a GPU that vfio-pci has
 
 verbs = c.CDLL("libibverbs.so.1", use_errno=True)
 libc = c.CDLL(None, use_errno=True)
@@ -224,8 +226,22 @@ class Memory:
     def __init__(self, spec, size):
         kind, _, path = spec.partition(":")
         self.size = (size + 4095) & ~4095
-        {"heap": self.heap, "udmabuf": self.udmabuf, "drm": self.drm}.get(kind, self.unknown)(path)
+        self.files = []
+        try:
+            ways = {"heap": self.heap, "udmabuf": self.udmabuf, "drm": self.drm, "vfio": self.vfio}
+            ways.get(kind, self.unknown)(path)
+        except BaseException:
+            self.close()
+            raise
         self.addr = c.addressof(c.c_char.from_buffer(self.view))
+
+    def close(self):
+        """Gives a GPU of vfio-pci back, which only one program at a time can have."""
+        if self.files and hasattr(self, "view"):
+            self.view.close()
+        for file in reversed(self.files):
+            os.close(file)
+        self.files = []
 
     def unknown(self, _):
         print(__doc__)
@@ -263,6 +279,41 @@ class Memory:
             self.view = mmap.mmap(card, self.size, offset=at)
         except OSError as e:
             fail(f"{step}: {e.strerror} ({e.errno})")
+
+
+    def vfio(self, address):
+        step = f"open {address}"
+
+        def opened(path):
+            nonlocal step
+            step = f"open {path}"
+            self.files.append(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+            return self.files[-1]
+
+        try:
+            link = os.readlink(f"/sys/bus/pci/devices/{address}/iommu_group")
+            container, group = opened("/dev/vfio/vfio"), opened("/dev/vfio/" + os.path.basename(link))
+            step = "VFIO_GROUP_SET_CONTAINER"
+            fcntl.ioctl(group, 0x3B68, struct.pack("i", container))
+            step = "VFIO_SET_IOMMU"
+            fcntl.ioctl(container, 0x3B66, 3)
+            step = "VFIO_GROUP_GET_DEVICE_FD"
+            device = fcntl.ioctl(group, 0x3B6A, bytearray(address.encode() + b"\0"))
+            self.files.append(device)
+            step = "VFIO_DEVICE_GET_REGION_INFO"
+            info = [struct.unpack("IIIIQQ", fcntl.ioctl(device, 0x3B6C, struct.pack("IIIIQQ", 32, 0, i, 0, 0, 0)))
+                    for i in (VRAM_BAR, CONFIG_SPACE)]
+            step = "enable the memory"
+            at = info[1][5] + 4
+            os.pwrite(device, struct.pack("H", struct.unpack("H", os.pread(device, 2, at))[0] | 2), at)
+            step = "mmap of the GPU's memory"
+            self.view = mmap.mmap(device, self.size, offset=info[0][5])
+            step = "VFIO_DEVICE_FEATURE_DMA_BUF"
+            ask = struct.pack("IIIIIIQQ", 40, 1 << 16 | 11, VRAM_BAR, os.O_RDWR | os.O_CLOEXEC, 0, 1, 0, self.size)
+            self.fd = fcntl.ioctl(device, 0x3B75, bytearray(ask))
+            self.files.append(self.fd)
+        except OSError as e:
+            raise Failed(f"{step}: {e.strerror} ({e.errno})", e.errno) from e
 
 
 class Host:
@@ -471,11 +522,11 @@ def measure(size, times=50):
 
 
 class KernelLog:
-    """The messages of the kernel from a moment on."""
+    """The messages of the kernel from a moment on, or all."""
 
-    def __init__(self):
+    def __init__(self, since=os.SEEK_END):
         self.fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
-        os.lseek(self.fd, 0, os.SEEK_END)
+        os.lseek(self.fd, 0, since)
 
     def lines(self, patience):
         """Returns the messages, and waits for the first: a driver logs an answer of its device when it comes."""
@@ -494,6 +545,13 @@ class KernelLog:
             lines.append(record.partition(";")[2].split("\n")[0])
 
 
+def refusals(gpu, device):
+    """Returns the messages by which the kernel refused DMA between a GPU and an adapter. It logs each refusal once."""
+    names = [os.path.basename(os.path.realpath(d)) for d in (gpu, device + "/device")]
+    return [line for line in KernelLog(os.SEEK_SET).lines(patience=0)
+            if "peer-to-peer DMA" in line and all(name in line for name in names)]
+
+
 def pci(device):
     """Describes a PCI function by its directory in sysfs: its place in the tree, and where its regions begin."""
     path = os.path.realpath(device)
@@ -504,13 +562,21 @@ def pci(device):
 
 
 def gpus():
-    """Returns the emulated GPUs in the order of their addresses."""
+    """Returns the emulated GPUs in the order of their addresses: 3D controllers of rackless' subsystem vendor."""
     found = []
     for d in sorted(glob.glob("/sys/bus/pci/devices/*")):
-        with open(d + "/vendor") as v, open(d + "/device") as n:
-            if (v.read().strip(), n.read().strip()) == ("0x1af4", "0x1050"):
-                found.append(d)
+        if (text(d + "/subsystem_vendor"), text(d + "/class")) == ("0x1af4", "0x030200"):
+            found.append(d)
     return found
+
+
+def is_virtio(gpu):
+    return (text(gpu + "/vendor"), text(gpu + "/device")) == ("0x1af4", "0x1050")
+
+
+def text(path):
+    with open(path) as f:
+        return f.read().strip()
 
 
 def word(path):
@@ -526,6 +592,11 @@ class Move:
         self.step = "allocate"
 
     def memory(self):
+        if not is_virtio(self.gpu):
+            driver = os.path.basename(os.path.realpath(self.gpu + "/driver"))
+            if driver != "vfio-pci":
+                raise Failed("the GPU has no driver: vfio-pci has not taken it", errno.ENODEV)
+            return Memory("vfio:" + os.path.basename(self.gpu), self.size)
         node = glob.glob(self.gpu + "/drm/renderD*")
         if not node:
             raise Failed("the GPU has no driver: it has no render node in /sys/class/drm", errno.ENODEV)
@@ -533,6 +604,12 @@ class Move:
 
     def run(self):
         memory = self.memory()
+        try:
+            self.move(memory)
+        finally:
+            memory.close()
+
+    def move(self, memory):
         self.step = "open"
         if self.name not in self.opened:
             self.opened[self.name] = Adapter(self.name)
@@ -585,8 +662,11 @@ def pairs(size):
                 move.run()
             except (Failed, OSError) as e:
                 number_of_error = getattr(e, "number", 0) or getattr(e, "errno", 0) or 0
+                said = log.lines(patience=2)
+                if move.step == "register":
+                    said += [line for line in refusals(gpu, device) if line not in said]
                 out |= {"step": move.step, "error": str(e), "errno": errno.errorcode.get(number_of_error, ""),
-                        "kernel": log.lines(patience=2)}
+                        "kernel": said}
             out["seconds"] = round(time.monotonic() - start, 3)
             # The counters are in words of four bytes.
             out["received"] = 4 * (word(port + "port_rcv_data") - before[0])
@@ -597,11 +677,14 @@ def pairs(size):
 
 def hold(number):
     gpu = gpus()[int(number)]
-    node = "drm:/dev/dri/" + os.path.basename(glob.glob(gpu + "/drm/renderD*")[0])
     with open(gpu + "/resource") as f:
         regions = [[int(word, 0) for word in line.split()] for line in f]
     size = total = max(end - start + 1 for start, end, _ in regions)
     held, refused = [], False
+    if is_virtio(gpu):
+        node = "drm:/dev/dri/" + os.path.basename(glob.glob(gpu + "/drm/renderD*")[0])
+    else:
+        held.append(Memory("vfio:" + os.path.basename(gpu), total))
     while size >= 64 << 10 and sum(m.size for m in held) < total:
         try:
             held.append(Memory(node, size))

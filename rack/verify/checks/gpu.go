@@ -3,6 +3,7 @@ package checks
 import (
 	"context"
 
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -12,6 +13,8 @@ type GPU struct {
 	Number int    `json:"gpu"` // in the lab file's order, from 0
 	Model  string `json:"model"`
 	Memory uint64 `json:"memory_bytes"` // of VRAM
+	// Personality is virtio or vfio, and decides which driver of the node takes the GPU.
+	Personality lab.GPUPersonality `json:"personality"`
 	// Beside is the network device to which Path leads.
 	Beside    string             `json:"beside"`
 	Path      topology.PathClass `json:"path"`
@@ -32,6 +35,11 @@ const (
 	GPUExportRefused GPUFault = "export-refused"
 	GPUPeerBlocked   GPUFault = "peer-blocked"
 )
+
+// Of reports whether GPUs of a personality can have the fault. vfio-pci exports memory without asking the GPU.
+func (f GPUFault) Of(p lab.GPUPersonality) bool {
+	return f != GPUExportRefused || p != lab.PersonalityVFIO
+}
 
 // GPUFaults lists all with descriptions.
 var GPUFaults = []struct {

@@ -29,6 +29,12 @@ const (
 	bytesLimit = 2 * time.Minute // for one GPU: Python alone takes seconds when emulated
 	// clientLeft lets a client give its reason after its server.
 	clientLeft = 5 * time.Second
+	// maxKernelMessage is long enough for the kernel's refusal of DMA between two devices, which names both.
+	maxKernelMessage = 240 // characters
+	// refusedDMA is in that refusal.
+	refusedDMA    = "peer-to-peer DMA"
+	fixRefusedDMA = "path: pix in the lab file: the node's kernel lets DMA between devices pass only host bridges " +
+		"that it knows (drivers/pci/p2pdma.c)"
 )
 
 // gpuBytes lets a NIC of the next node write to the memory of each GPU and read it back, and the GPU's own node compare
@@ -104,8 +110,12 @@ func (c *bytesCheck) finding(ctx context.Context, known []finding.Finding) (f fi
 	case said != "":
 		f.Consequence = "GPUDirect RDMA with this GPU fails"
 		f.Evidence += "; cause, by rackless gpu ls: " + c.gpu.text()
-		if line := c.kernel(ctx, time.Since(start)); line != "" {
+		line := c.kernel(ctx, time.Since(start))
+		if line != "" {
 			f.Evidence += "; dmesg: " + line
+		}
+		if strings.Contains(line, refusedDMA) {
+			return outcome(finding.Failed, said, fixRefusedDMA)
 		}
 		return outcome(finding.Failed, said, c.fix())
 	}
@@ -124,10 +134,11 @@ func (c *bytesCheck) farDevice(ctx context.Context, netdev string) (string, erro
 	return strings.TrimSpace(string(out.Stdout)), err
 }
 
-// kernel returns the first message of the GPUs' driver since then.
+// kernel returns the first message of the node's driver of GPUs within a time from now back, or the refusal of DMA
+// between the GPU and its NIC, which the kernel logs only once.
 func (c *bytesCheck) kernel(ctx context.Context, since time.Duration) string {
 	out, err := c.r.Exec(ctx, c.server.Name, []string{"sh", "-c",
-		"read -r u _ </proc/uptime; echo $u; dmesg | grep -F '[virtio_gpu]' | tail -n 8"})
+		"read -r u _ </proc/uptime; echo $u; dmesg | grep -F -e '[virtio_gpu]' -e '" + refusedDMA + "' | tail -n 8"})
 	if err != nil {
 		return ""
 	}
@@ -136,12 +147,20 @@ func (c *bytesCheck) kernel(ctx context.Context, since time.Duration) string {
 	for line := range strings.Lines(rest) {
 		stamp, _, ok := strings.Cut(strings.TrimPrefix(line, "["), "]")
 		at, notTime := strconv.ParseFloat(strings.TrimSpace(stamp), 64)
-		if ok && err == nil && notTime == nil && at > now-since.Seconds()-1 {
+		recent := ok && err == nil && notTime == nil && at > now-since.Seconds()-1
+		if recent || c.refuses(line) {
 			text := []rune(strings.TrimSpace(line))
-			return string(text[:min(len(text), maxMessage)])
+			return string(text[:min(len(text), maxKernelMessage)])
 		}
 	}
 	return ""
+}
+
+// refuses reports whether a message of the node's kernel refuses DMA between the GPU and its NIC.
+func (c *bytesCheck) refuses(line string) bool {
+	nic := c.gpu.nic()
+	return nic != nil && strings.Contains(line, refusedDMA) && strings.Contains(line, nic.pci.String()) &&
+		strings.Contains(line, c.gpu.seen.pci.String())
 }
 
 var errNoPython = errors.New("no Python")
@@ -160,8 +179,7 @@ func (c *bytesCheck) exchange(ctx context.Context, near, far, addr string) (said
 	var wg sync.WaitGroup
 	clientEnds := make(chan struct{})
 	wg.Go(func() {
-		server, serverErr = run(c.server.Name, near, "serve", "drm:/dev/dri/"+c.gpu.seen.render,
-			strconv.Itoa(bytesSize))
+		server, serverErr = run(c.server.Name, near, "serve", c.gpu.memory(), strconv.Itoa(bytesSize))
 		if serverErr != nil || server.ExitCode != 0 {
 			select {
 			case <-clientEnds:

@@ -33,7 +33,7 @@ var gpuChecks = []gpuCheck{
 			return fmt.Sprintf("the node sees %s, and this one is missing", words.Count(len(s.node.gpus), "GPU"))
 		}
 		return ""
-	}, "lspci -d 1af4:1050", "programs in the node do not find the GPU", fixGPUNode},
+	}, "lspci -d ::0302", "programs in the node do not find the GPU", fixGPUNode},
 	{IDGPUBus, "answers", func(s *gpuState) string {
 		if s.Fault == GPULost || s.seen.ones {
 			return "all reads give ones: it is lost, and NICs do not reach its memory"
@@ -42,25 +42,28 @@ var gpuChecks = []gpuCheck{
 	}, "configuration space",
 		"programs that ask the GPU for something wait until it is back; RDMA to its memory ends " +
 			"with errors", fixGPUNode},
-	{IDGPUDriver, "virtio_gpu, and the GPU is set up", func(s *gpuState) string {
-		driver := s.seen.driver
+	{IDGPUDriver, "virtio_gpu, or vfio-pci for the personality vfio, and the GPU is set up", func(s *gpuState) string {
+		driver, want, file := s.seen.driver, "virtio_gpu", "a node in /dev/dri"
+		if s.vfio() {
+			want, file = "vfio-pci", "a group in /dev/vfio"
+		}
 		if driver == "-" {
 			driver = "no driver"
 		}
 		switch {
-		case driver != "virtio_gpu":
+		case driver != want:
 			return driver
 		case s.seen.render == "-":
-			return "virtio_gpu, without a node in /dev/dri"
+			return want + ", without " + file
 		case s.Broken:
 			return "virtio_gpu has violated the specification, and the GPU waits for a reset"
 		case !s.Driver:
-			return "virtio_gpu, and the daemon says that it has not set the GPU up"
+			return want + ", and the daemon says that it has not set the GPU up"
 		}
 		return ""
-	}, "/sys/bus/pci/devices, /dev/dri", "no program can allocate memory of the GPU", "in the node: modprobe " +
-		"virtio_gpu; " +
-		"the kernel argument nomodeset keeps it away, see dmesg"},
+	}, "/sys/bus/pci/devices, /dev/dri, /dev/vfio", "no program can allocate memory of the GPU",
+		"in the node: modprobe virtio_gpu; " +
+			"the kernel argument nomodeset keeps it away, see dmesg"},
 	{IDGPUMemory, "that of the lab file, where the daemon has it", func(s *gpuState) string {
 		switch {
 		case s.seen.size() != s.Memory:
@@ -131,7 +134,7 @@ func judgeGPUs(l *lab.Lab, all []gpuState) (out []finding.Finding, failed map[st
 			out = append(out, finding.Finding{ID: c.id, Subject: s.subject(), Status: finding.Failed, Have: have,
 				Want: c.want, Consequence: c.consequence, Evidence: "in the node: " + c.where +
 					"; cause, by rackless " +
-					"gpu ls: " + s.text(), Fix: cmp.Or(s.clear(l), c.fix)})
+					"gpu ls: " + s.text(), Fix: cmp.Or(s.clear(l), s.driverFix(c.id), c.fix)})
 		}
 		if !slices.ContainsFunc(out, func(f finding.Finding) bool { return f.ID == c.id }) && len(good) > 0 {
 			have := words.Count(len(good), "GPU")
@@ -143,6 +146,14 @@ func judgeGPUs(l *lab.Lab, all []gpuState) (out []finding.Finding, failed map[st
 		}
 	}
 	return out, failed
+}
+
+// driverFix returns the advice for a GPU without vfio-pci, or "" for other faults and GPUs.
+func (s *gpuState) driverFix(id string) string {
+	if id != IDGPUDriver || !s.vfio() {
+		return ""
+	}
+	return "in the node: modprobe vfio-pci; it takes a GPU only in a node with an IOMMU, see dmesg"
 }
 
 func paths(all []gpuState) string {

@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// gpuScript prints "gpu ADDRESS VENDOR DRIVER RENDERNODE FIRST LAST FLAGS NUMA PATH" for each emulated GPU, "nic
+// gpuScript prints "gpu ADDRESS VENDOR DRIVER FILE FIRST LAST FLAGS NUMA PATH" for each emulated GPU, "nic
 // ADDRESS NETDEV RDMADEVICE NUMA PATH" for each network device of a ConnectX, and "end". FIRST and LAST are the
 // addresses of the memory. The vendor is read from the function, because the kernel's file does not change when it has
 // left the bus.
@@ -25,7 +25,7 @@ type nodeGPU struct {
 	pci         topology.PCIAddr
 	ones        bool // configuration space reads all ones
 	driver      string
-	render      string // name in /dev/dri
+	render      string // file of its driver: renderD128 in /dev/dri, or vfio/12 in /dev
 	first, last uint64 // addresses of the memory
 }
 
@@ -118,6 +118,17 @@ type gpuState struct {
 	GPU
 	seen *nodeGPU
 	node *gpuNode
+}
+
+// vfio reports whether the GPU is for vfio-pci.
+func (s *gpuState) vfio() bool { return s.Personality == lab.PersonalityVFIO }
+
+// memory returns the name of the GPU's memory for BytesProgram.
+func (s *gpuState) memory() string {
+	if s.vfio() {
+		return "vfio:" + s.seen.pci.String()
+	}
+	return "drm:/dev/dri/" + s.seen.render
 }
 
 func (s *gpuState) subject() string { return fmt.Sprintf("%s gpu%d", s.Node, s.Number) }

@@ -64,8 +64,7 @@ func (g *gpuLab) answer(node string, argv []string) (bench.Output, error) {
 		return prints(0, "mlx5_0\n", "")
 	case strings.Contains(last, "dmesg"):
 		return prints(0, g.dmesg, "")
-	case len(argv) > 7 && argv[6] == "serve" && argv[2] == "DMABUF_DEVICE=mlx5_0" &&
-		argv[7] == "drm:/dev/dri/renderD128":
+	case len(argv) > 7 && argv[6] == "serve" && argv[2] == "DMABUF_DEVICE=mlx5_0" && argv[7] == g.memory():
 		if g.server != nil && node == "vm01" {
 			return g.server()
 		}
@@ -77,6 +76,22 @@ func (g *gpuLab) answer(node string, argv []string) (bench.Output, error) {
 		return prints(0, "OK\n", "")
 	}
 	return bench.Output{}, fmt.Errorf("%s: %q is not expected", node, argv)
+}
+
+// memory returns the name that BytesProgram has for the memory of a GPU.
+func (g *gpuLab) memory() string {
+	if g.gpus[0].Personality == lab.PersonalityVFIO {
+		return "vfio:0000:04:00.0"
+	}
+	return "drm:/dev/dri/renderD128"
+}
+
+// vfio makes all GPUs those of the personality vfio.
+func (g *gpuLab) vfio() {
+	for i := range g.gpus {
+		g.gpus[i].Personality = lab.PersonalityVFIO
+		g.seen[g.gpus[i].Node] = strings.Replace(seenByNode, "f41a virtio_gpu renderD128", "de10 vfio-pci vfio/17", 1)
+	}
 }
 
 func (g *gpuLab) check(t *testing.T) (lines []string, all []finding.Finding) {
@@ -117,6 +132,57 @@ func TestGPUsOfAHealthyLab(t *testing.T) {
 		"gpu-memory | lab gpu | ok | 2 GPUs", "gpu-path | lab gpu | ok | 2 GPUs: 2 PIX", bytesOfVM00, bytesOfVM01}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// GPUs of the personality vfio belong to vfio-pci, and their memory is exported by it.
+func TestGPUsOfVFIO(t *testing.T) {
+	change := func(old, text string) func(g *gpuLab) {
+		return func(g *gpuLab) { g.seen["vm01"] = strings.Replace(g.seen["vm01"], old, text, 1) }
+	}
+	const fix = "in the node: modprobe vfio-pci; it takes a GPU only in a node with an IOMMU, see dmesg"
+	const refused = "mlx5_core 0000:03:00.0: cannot be used for peer-to-peer DMA as the client and provider " +
+		"(0000:04:00.0) do not share an upstream bridge or whitelisted host bridge"
+	for name, tt := range map[string]struct {
+		change func(g *gpuLab)
+		want   string // the failed finding, or "" for none
+	}{
+		"healthy": {func(*gpuLab) {}, ""},
+		"another driver": {change("vfio-pci vfio/17", "nouveau -"),
+			"gpu-driver | vm01 gpu0 | failed | nouveau | " + fix},
+		"no driver": {change("vfio-pci vfio/17", "- -"), "gpu-driver | vm01 gpu0 | failed | no driver | " + fix},
+		"no group": {change("vfio/17", "-"),
+			"gpu-driver | vm01 gpu0 | failed | vfio-pci, without a group in /dev/vfio | " + fix},
+		"the kernel refuses the path": {func(g *gpuLab) {
+			g.server = func() (bench.Output, error) {
+				return prints(1, "FAILED: ibv_reg_dmabuf_mr of 1048576 bytes: Invalid argument (22)\n", "")
+			}
+			g.client = func() (bench.Output, error) { return prints(0, "OK\n", "") }
+			// It was refused long ago, and another pair since.
+			g.dmesg = "900.25\n[  100.200000] " + refused + "\n[  500.000000] " +
+				strings.Replace(refused, "0000:04", "0000:05", 1) + "\n"
+		}, "gpu-bytes | vm01 gpu0 <- vm00 | failed | vm01: ibv_reg_dmabuf_mr of 1048576 bytes: Invalid argument (22) " +
+			"| " + fixRefusedDMA},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGPULab(t)
+			g.vfio()
+			tt.change(g)
+			lines, all := g.check(t)
+			got := ""
+			for i, f := range all {
+				if f.Status != finding.OK {
+					got += lines[i]
+				}
+				if f.Status == finding.Failed && g.dmesg != "" && !strings.HasSuffix(f.Evidence, "; dmesg: "+
+					"[  100.200000] "+refused) {
+					t.Errorf("evidence %q", f.Evidence)
+				}
+			}
+			if got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
 	}
 }
 

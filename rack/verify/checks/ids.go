@@ -63,7 +63,7 @@ const (
 
 	IDGPU       = "gpu"
 	IDGPUBus    = "gpu-bus"    // GPUs answer on PCIe
-	IDGPUDriver = "gpu-driver" // virtio_gpu drives them
+	IDGPUDriver = "gpu-driver" // virtio_gpu or vfio-pci drives them
 	IDGPUMemory = "gpu-memory" // size and place
 	IDGPUPath   = "gpu-path"   // to the NIC, as in the lab
 	IDGPUBytes  = "gpu-bytes"  // RDMA of another node reaches the memory
