@@ -223,12 +223,6 @@ func (o *Observation) figures() []Value {
 	return append(slices.Clip(o.Values), Value{Test: floorTest, Metric: floorMetric, Value: loop, Unit: "ms"})
 }
 
-// SettingsText formats the settings of a run in the order of the factors.
-func (s *Spec) SettingsText(settings map[string]string) string {
-	parts := lists.Map(s.Factors, func(f Factor) string { return f.Name + "=" + settings[f.Name] })
-	return strings.Join(parts, " ")
-}
-
 func (s *Spec) compared(k Quantity) (ok, control bool) {
 	if k.Test == floorTest {
 		return true, true

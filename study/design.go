@@ -55,14 +55,8 @@ func (s *Spec) Settings(c Cell) map[string]string {
 	return m
 }
 
-// CellText formats a cell: "placement=pin contention=cpu:2".
-func (s *Spec) CellText(c Cell) string {
-	var parts []string
-	for i, l := range c {
-		parts = append(parts, s.Factors[i].Name+"="+s.Factors[i].Levels[l])
-	}
-	return strings.Join(parts, " ")
-}
+// CellText is the SettingsText of a cell.
+func (s *Spec) CellText(c Cell) string { return s.SettingsText(s.Settings(c)) }
 
 // A Run is one place in the order of a study.
 type Run struct {
@@ -196,11 +190,8 @@ func (p Pairing) moves(factor string) bool {
 
 // where formats the levels that both sides share, or returns "".
 func (s *Spec) where(p Pairing) string {
-	var parts []string
-	for i, f := range s.Factors {
-		if p.Where != nil && !p.moves(f.Name) {
-			parts = append(parts, f.Name+"="+f.Levels[p.Where[i]])
-		}
+	if p.Where == nil {
+		return ""
 	}
-	return strings.Join(parts, " ")
+	return s.levelsText(s.Settings(p.Where), p.moves)
 }

@@ -126,9 +126,64 @@ func TestAFactorWithOneLevelIsHeld(t *testing.T) {
 		}
 		return 1 + 0.01*rng.NormFloat64()
 	}))
-	if len(r.Comparisons) != 1 || r.Comparisons[0].Factor != "placement" ||
-		r.Comparisons[0].Where != "contention=cpu:2" {
+	if len(r.Comparisons) != 1 || r.Comparisons[0].Factor != "placement" || r.Comparisons[0].Where != "" {
 		t.Errorf("%+v", r.Comparisons)
+	}
+	// It is said once, and not of every comparison.
+	if got := strings.Join(s.Constants(), " "); got != "contention=cpu:2" {
+		t.Errorf("constants are %q", got)
+	}
+	for _, x := range r.Series {
+		if x.Cell != "placement=default" && x.Cell != "placement=pin" {
+			t.Errorf("cell %q", x.Cell)
+		}
+	}
+}
+
+func TestLevelsHaveNames(t *testing.T) {
+	t.Parallel()
+	s := parse(t, "name: h\nlab: pair.yaml\nfactors:\n  link.ecn: {no ECN: 0, ECN: \"32KiB:160KiB:100%\"}\n"+
+		"  placement: [default, pin]\n  link.rate: [200Mbit]\n"+
+		"compare:\n  - from: {link.ecn: \"0\", placement: default}\n    to: {link.ecn: \"32KiB:160KiB:100%\", "+
+		"placement: pin}\nmeasure: [{test: ib_write_lat, metrics: [latency_typical]}]\nblocks: 12\n")
+	if got := s.Settings(s.Cells()[2])["link.ecn"]; got != "32KiB:160KiB:100%" {
+		t.Errorf("level %q is not that of the file", got)
+	}
+	r := analyse(t, simulate(s, 1, twoMetrics, "us", func(cell map[string]string, _, _ string, _ int,
+		rng *rand.Rand) float64 {
+		v := 100 + rng.NormFloat64()
+		if cell["link.ecn"] != "0" {
+			v /= 20
+		}
+		return v
+	}))
+	text := strings.Join(r.Words, "\n")
+	for _, want := range []string{"With ECN and placement=pin instead of no ECN and default",
+		"With ECN instead of no ECN, at placement=default", "With placement=pin instead of default, at ECN"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in\n%s", want, text)
+		}
+	}
+	if got := r.Series[0].Cell; got != "no ECN, placement=default" {
+		t.Errorf("cell %q", got)
+	}
+	i := slices.IndexFunc(r.Comparisons, func(c study.Comparison) bool { return c.Factor == "link.ecn" })
+	c := r.Comparisons[i]
+	if c.B != "32KiB:160KiB:100%" || s.LevelName(c.Factor, c.B) != "ECN" {
+		t.Errorf("compared with %q, named %q", c.B, s.LevelName(c.Factor, c.B))
+	}
+	if !strings.HasPrefix(c.Text(), "20") || !strings.Contains(c.Text(), " times lower (") {
+		t.Errorf("effect is %q, want it as times lower", c.Text())
+	}
+	unnamed := parse(t, "name: h\nlab: pair.yaml\nfactors:\n  link.ecn: [\"0\", \"32KiB:160KiB:100%\"]\n"+
+		"measure: [{test: ib_write_lat}]\n")
+	if unnamed.NameLevels(s); unnamed.LevelName("link.ecn", "0") != "no ECN" {
+		t.Error("names of another version of the file are not taken")
+	}
+	_, err := study.Parse("x.yaml", []byte("name: h\nlab: l\nfactors:\n  link.ecn: {\"\": 0, b: \"1KiB:2KiB:1%\"}\n"+
+		"measure: [{test: ib_write_lat}]\n"))
+	if err == nil || !strings.Contains(err.Error(), "not a name of a level") {
+		t.Errorf("got error %v", err)
 	}
 }
 

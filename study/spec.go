@@ -48,6 +48,7 @@ type Spec struct {
 type Factor struct {
 	Name   string   `json:"name"`
 	Levels []string `json:"levels"`
+	Names  []string `json:"names,omitempty"` // of the levels in reports, in the same order; or empty
 }
 
 // A Joint comparison compares To with From, several factors at once, at each combination of the others. Both have the
@@ -201,7 +202,16 @@ func factors(r *strictyaml.Reader) strictyaml.Rule {
 		var all []Factor
 		r.Entries(path, n, func(name string, _ strictyaml.Place, n ast.Node) {
 			f := Factor{Name: name}
-			r.Into(strictyaml.Join(path, name), n, &f.Levels) // 1500 is the level "1500"
+			switch n.(type) {
+			case *ast.MappingNode, *ast.MappingValueNode: // names of the levels
+				r.Entries(strictyaml.Join(path, name), n, func(of string, _ strictyaml.Place, n ast.Node) {
+					var level string
+					r.Into(strictyaml.Join(strictyaml.Join(path, name), of), n, &level)
+					f.Names, f.Levels = append(f.Names, of), append(f.Levels, level)
+				})
+			default:
+				r.Into(strictyaml.Join(path, name), n, &f.Levels) // 1500 is the level "1500"
+			}
 			all = append(all, f)
 		})
 		return &all
@@ -374,6 +384,12 @@ func (f *Factor) check() error {
 		if slices.Contains(f.Levels[:i], l) && !f.AA() {
 			return fmt.Errorf("factor %s: level %s is there twice; a study of one level against itself has it "+
 				"alone, twice", f.Name, l)
+		}
+	}
+	for _, name := range f.Names {
+		control := func(r rune) bool { return r < ' ' || r == 0x7f }
+		if name == "" || len(name) > 40 || strings.ContainsFunc(name, control) {
+			return fmt.Errorf("factor %s: %q is not a name of a level: want 1 to 40 letters", f.Name, name)
 		}
 	}
 	link, isLink := LinkKey(f.Name)

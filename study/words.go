@@ -27,6 +27,17 @@ func (c *Comparison) Text() string {
 }
 
 func (c *Comparison) intervalText(i stats.Interval) string {
+	// The estimate before it says whether that is lower or higher.
+	if e := c.Effect; e.Scale != stats.Difference && large(e) && i.Low > 0 && (i.Low < 1) == (i.High < 1) {
+		low, way := times(i.Low)
+		high, _ := times(i.High)
+		if _, estimate := times(e.Estimate); way == estimate {
+			if i.High < 1 {
+				low, high = high, low
+			}
+			return low + " to " + high
+		}
+	}
 	return amount(c.Effect, i.Low, c.Unit) + " to " + amount(c.Effect, i.High, c.Unit)
 }
 
@@ -38,10 +49,15 @@ func amount(e *stats.Effect, v float64, unit string) string {
 	if !large(e) || v <= 0 {
 		return fmt.Sprintf("%+.1f%%", 100*(v-1))
 	}
+	number, way := times(v)
+	return number + way
+}
+
+func times(v float64) (number, way string) {
 	if v < 1 {
-		return "/" + plain(1/v, false)
+		return plain(1/v, false), " times lower"
 	}
-	return "x" + plain(v, false)
+	return plain(v, false), " times higher"
 }
 
 // large reports whether a number is at least ten, or below a tenth.
@@ -79,17 +95,17 @@ func (a *analysis) words() []string {
 		}
 		switch {
 		case c.Judged == nil:
-			problems = append(problems, fmt.Sprintf("%s, nothing can be said of %s: %s.", with(c), c.spoken(),
+			problems = append(problems, fmt.Sprintf("%s, nothing can be said of %s: %s.", a.with(c), c.spoken(),
 				c.Problem))
 		case c.Judged.Verdict == stats.Undecided:
 			undecided++
 		case c.Judged.Verdict == stats.Equivalent && doubt == "":
-			equivalent.Add(with(c), fmt.Sprintf("%s (%s)", c.spoken(), c.Text()))
+			equivalent.Add(a.with(c), fmt.Sprintf("%s (%s)", c.spoken(), c.Text()))
 		case c.Judged.Verdict == stats.Equivalent:
-			problems = append(problems, fmt.Sprintf("%s, %s seems not to change by what matters: %s%s.", with(c),
+			problems = append(problems, fmt.Sprintf("%s, %s seems not to change by what matters: %s%s.", a.with(c),
 				c.spoken(), c.Text(), doubt))
 		default:
-			effects.Add(with(c), fmt.Sprintf("%s %s by %s (%s%s)", c.spoken(), verb(c), span(c), c.Judged.Verdict,
+			effects.Add(a.with(c), fmt.Sprintf("%s %s by %s (%s%s)", c.spoken(), verb(c), span(c), c.Judged.Verdict,
 				doubt))
 		}
 	}
@@ -118,14 +134,19 @@ func undecidedOf(n, all int) string {
 }
 
 // with returns text such as "With placement=pin instead of default, at contention=cpu:2".
-func with(c *Comparison) string {
+func (a *analysis) with(c *Comparison) string {
 	factors, levels := strings.Split(c.Factor, and), strings.Split(c.B, and)
 	for i := range factors {
-		if len(levels) == len(factors) {
+		if len(levels) != len(factors) {
+			continue
+		}
+		if name := a.spec.LevelName(factors[i], levels[i]); name != levels[i] {
+			factors[i] = name
+		} else {
 			factors[i] += "=" + levels[i]
 		}
 	}
-	text := fmt.Sprintf("With %s instead of %s", strings.Join(factors, and), c.A)
+	text := fmt.Sprintf("With %s instead of %s", strings.Join(factors, and), a.spec.LevelName(c.Factor, c.A))
 	if c.Where != "" {
 		text += ", at " + c.Where
 	}

@@ -68,20 +68,21 @@ func newStudyReportCmd(a *app) *cobra.Command {
 
 func (a *app) studyDocument(ctx context.Context, path, name string) (*study.Document, error) {
 	repeat := ""
+	var file *study.Spec
 	// The report can repeat the command for a study file's runs.
 	if ext := filepath.Ext(name); ext == ".yaml" || ext == ".yml" {
 		spec, _, err := document.ReadSpec(name)
 		if err != nil {
 			return nil, cli.Usage(err)
 		}
-		repeat, name = "rackless study run "+name, spec.Name
+		file, repeat, name = spec, "rackless study run "+name, spec.Name
 	}
 	db, err := a.readStudies(ctx, path)
 	if err != nil {
 		return nil, err
 	}
 	defer db.Close()
-	return document.Load(ctx, db, name, repeat)
+	return document.Load(ctx, db, name, repeat, file)
 }
 
 func newStudyLsCmd(a *app) *cobra.Command {

@@ -163,7 +163,7 @@ func (src *source) forest(id string, m study.Quantity, all []*study.Comparison) 
 		if i > 0 {
 			c.Y += 6
 		}
-		c.Paragraph("", chart.TextFont, levels(x))
+		c.Paragraph("", chart.TextFont, src.levels(x))
 		if x.Where != "" {
 			c.Note("at " + x.Where)
 		}
@@ -194,7 +194,7 @@ func (src *source) forest(id string, m study.Quantity, all []*study.Comparison) 
 				middle-5)
 		}
 		c.Path(class+" v-"+verdict.Class, d, "")
-		c.sign(verdict, a.At(e.Estimate), middle, fmt.Sprintf("%s, %s", levels(x), says))
+		c.sign(verdict, a.At(e.Estimate), middle, fmt.Sprintf("%s, %s", src.levels(x), says))
 	}
 	// For a latency, the left side is the better one.
 	if drawn > 0 {
@@ -275,9 +275,9 @@ func ratioLabel(v float64) string {
 	case math.Abs(v-1) < 1e-9:
 		return "0%"
 	case v >= 9.999:
-		return "x" + show.Short(v)
+		return "×" + show.Short(v)
 	case v < 0.1001:
-		return "/" + show.Short(1/v)
+		return "÷" + show.Short(1/v)
 	}
 	return signed(100*(v-1)) + "%"
 }

@@ -9,10 +9,10 @@ import (
 	"html/template"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/chart"
@@ -164,8 +164,15 @@ func fileName(s string) string {
 }
 
 func (src *source) runs(p *page) {
-	p.Factors = lists.Map(src.Data.Spec.Factors, func(f study.Factor) string { return f.Name })
 	runs := src.Data.Runs
+	for _, f := range src.Data.Spec.Factors {
+		// Constants are said once, above.
+		if len(f.Levels) > 1 || slices.ContainsFunc(runs, func(o study.Observation) bool {
+			return o.Cell[f.Name] != f.Levels[0]
+		}) {
+			p.Factors = append(p.Factors, f.Name)
+		}
+	}
 	p.RunsTitle = fmt.Sprintf("Table of %d runs", min(len(runs), maxPageRuns))
 	// The time line has all runs, CSV and JSON their figures.
 	if len(runs) > maxPageRuns {
@@ -179,7 +186,8 @@ func (src *source) runs(p *page) {
 			Started: strings.TrimSuffix(show.Time(o.Started), " UTC"), Error: newMessage(o.Error),
 			Figures: make([]figureCell, len(column))}
 		for _, f := range p.Factors {
-			row.Levels = append(row.Levels, levelCell{o.Cell[f], long(o.Cell[f])})
+			level := src.Data.Spec.LevelName(f, o.Cell[f])
+			row.Levels = append(row.Levels, levelCell{level, long(level)})
 		}
 		// A run may have several figures; the last is shown.
 		for _, x := range o.Values {

@@ -256,10 +256,10 @@ func TestAxesHoldTheirValues(t *testing.T) {
 	})
 }
 
-func TestRatiosAreWrittenAsStudyWritesThem(t *testing.T) {
+func TestRatiosBeyondTenAreFactors(t *testing.T) {
 	t.Parallel()
-	for v, want := range map[float64]string{1: "0%", 0.5: "-50%", 2: "+100%", 1.025: "+2.5%", 10: "x10", 0.1: "/10",
-		1000: "x1000"} {
+	for v, want := range map[float64]string{1: "0%", 0.5: "-50%", 2: "+100%", 1.025: "+2.5%", 10: "×10", 0.1: "÷10",
+		1000: "×1000"} {
 		if got := ratioLabel(v); got != want {
 			t.Errorf("ratioLabel(%v) = %q, want %q", v, got, want)
 		}

@@ -57,19 +57,13 @@ func (src *source) scales() (by group.By[string, *scale]) {
 		if err != nil {
 			continue
 		}
-		var rest []string
-		for _, f := range spec.Factors {
-			if f.Name != study.FactorMPINodes && len(f.Levels) > 1 {
-				rest = append(rest, f.Name+"="+settings[f.Name])
-			}
-		}
 		text := spec.CellText(cell)
 		for i := range src.Result.Series {
 			s := &src.Result.Series[i]
 			if s.Cell != text || !slices.Contains(compared, s.Quantity) || !finite(s.Low) || !finite(s.High) {
 				continue
 			}
-			others := strings.Join(rest, " ")
+			others := spec.WhereText(settings, study.FactorMPINodes)
 			k := slices.IndexFunc(lines, func(l *scale) bool { return l.Quantity == s.Quantity && l.rest == others })
 			if k < 0 {
 				k = len(lines)

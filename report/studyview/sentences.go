@@ -3,6 +3,7 @@ package studyview
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -89,7 +90,23 @@ func nameOf(q study.Quantity) string {
 }
 
 // levels returns text such as "placement: pin against default".
-func levels(c *study.Comparison) string { return fmt.Sprintf("%s: %s against %s", c.Factor, c.B, c.A) }
+func (src *source) levels(c *study.Comparison) string {
+	a, b := src.names(c)
+	return fmt.Sprintf("%s: %s against %s", c.Factor, b, a)
+}
+
+func (src *source) names(c *study.Comparison) (a, b string) {
+	return src.Data.Spec.LevelName(c.Factor, c.A), src.Data.Spec.LevelName(c.Factor, c.B)
+}
+
+// constants returns a sentence, or "".
+func (src *source) constants() string {
+	all := src.Data.Spec.Constants()
+	if len(all) == 0 {
+		return ""
+	}
+	return "The same in all runs: " + strings.Join(all, ", ") + "."
+}
 
 func pText(c *study.Comparison) string {
 	switch {
@@ -118,7 +135,7 @@ func remarks(c *study.Comparison) []string {
 	return out
 }
 
-func notes(all []study.Comparison) []string {
+func (src *source) notes(all []study.Comparison) []string {
 	var of group.By[string, *study.Comparison]
 	for i := range all {
 		for _, r := range remarks(&all[i]) {
@@ -129,7 +146,8 @@ func notes(all []study.Comparison) []string {
 	for _, r := range of.Keys {
 		c := of.Of(r)[0]
 		// Forty equal lines would hide a different one.
-		who := fmt.Sprintf("%s, %s %s", nameOf(c.Quantity), c.Factor, c.B)
+		_, b := src.names(c)
+		who := fmt.Sprintf("%s, %s %s", nameOf(c.Quantity), c.Factor, b)
 		switch n := len(of.Of(r)); {
 		case n > 1:
 			who = fmt.Sprintf("%d comparisons", n)
@@ -145,7 +163,17 @@ func (src *source) made() []setting {
 	s := src.Data.Spec
 	out := []setting{{"Study", s.Name}}
 	for _, f := range s.Factors {
-		out = append(out, setting{"Varied: " + f.Name, strings.Join(f.Levels, ", ")})
+		if len(f.Levels) == 1 {
+			out = append(out, setting{"Constant: " + f.Name, f.Levels[0]})
+			continue
+		}
+		levels := slices.Clone(f.Levels)
+		for i, l := range levels {
+			if name := s.LevelName(f.Name, l); name != l {
+				levels[i] = fmt.Sprintf("%s (%s)", name, l)
+			}
+		}
+		out = append(out, setting{"Varied: " + f.Name, strings.Join(levels, ", ")})
 	}
 	for _, m := range s.Measure {
 		text := m.Key()

@@ -3,6 +3,7 @@ package studyview
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -40,7 +41,8 @@ func (t terminal) study(v view) {
 		t.Wrap("", "", v.OppositeTitle+" "+v.Opposite)
 		fmt.Fprintln(t)
 	}
-	t.list("", []string{v.Tally, v.Counts, v.Rule})
+	t.list("", slices.DeleteFunc([]string{v.Tally, v.Counts, v.Rule, v.Constants},
+		func(s string) bool { return s == "" }))
 	t.Title("Comparisons")
 	t.comparisons(v.Comparisons)
 	if len(v.Controls.Rows) == 0 {

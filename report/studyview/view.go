@@ -53,6 +53,7 @@ type view struct {
 	OppositeTitle         string
 	Opposite              string // or empty
 	Tally, Counts, Rule   string
+	Constants             string // or empty
 	Comparisons, Controls comparisonTable
 	Confounds, LookedFor  []string
 	Failures              []failureRow
@@ -72,6 +73,7 @@ const (
 func (src *source) view() view {
 	v := view{Study: src.Result.Study, Heading: src.heading(), Words: src.Result.Words, OppositeTitle: oppositeTitle,
 		Opposite: src.opposite(), Tally: src.tally(), Counts: src.counts(), Rule: src.rule(),
+		Constants:   src.constants(),
 		Comparisons: src.comparisonTable(src.Result.Comparisons), Controls: src.comparisonTable(src.Result.Controls),
 		Confounds: src.Result.Confounds, LookedFor: src.Result.LookedFor(),
 		Failures: lists.Map(src.Result.Failures, newFailureRow), Made: src.made(), Repeat: src.Repeat,
@@ -136,7 +138,7 @@ func verdictOf(c *study.Comparison) verdict {
 }
 
 func (src *source) comparisonTable(all []study.Comparison) comparisonTable {
-	t := comparisonTable{Count: words.Count(len(all), "comparison"), Notes: notes(all)}
+	t := comparisonTable{Count: words.Count(len(all), "comparison"), Notes: src.notes(all)}
 	t.NotesCount = words.Count(len(t.Notes), "remark")
 	heading := ""
 	for i := range all {
@@ -159,9 +161,10 @@ func (src *source) comparisonTable(all []study.Comparison) comparisonTable {
 }
 
 func (src *source) comparisonRow(c *study.Comparison) comparisonRow {
-	row := comparisonRow{Factor: c.Factor, A: c.A, B: c.B, Where: c.Where, Levels: c.B + " against " + c.A,
+	a, b := src.names(c)
+	row := comparisonRow{Factor: c.Factor, A: a, B: b, Where: c.Where, Levels: b + " against " + a,
 		Name: nameOf(c.Quantity), AText: "–", BText: "–", AFigure: "-", BFigure: "-", EffectText: c.Text(),
-		PText: pText(c), Verdict: verdictOf(c), Heading: c.Factor + ": A = " + c.A + ", B = " + c.B}
+		PText: pText(c), Verdict: verdictOf(c), Heading: c.Factor + ": A = " + a + ", B = " + b}
 	if c.Where != "" {
 		row.Heading += ", at " + c.Where
 	}

@@ -279,7 +279,7 @@ func (u *Source) Study(ctx context.Context, name string) (*study.Document, error
 		return nil, err
 	}
 	defer db.Close()
-	return document.Load(ctx, db, name, "")
+	return document.Load(ctx, db, name, "", nil)
 }
 
 func (u *Source) results() results.Store { return results.Store{Data: u.Dirs.Data} }

@@ -42,11 +42,14 @@ func None(err error) error {
 	return fmt.Errorf("no study has been run: %w; run one with: rackless study run STUDY.yaml", err)
 }
 
-// Load reads and analyses a study. repeat is the command that repeats it, or "".
-func Load(ctx context.Context, db *store.DB, name, repeat string) (*study.Document, error) {
+// Load reads and analyses a study. repeat is the command that repeats it, or "". file, if set, names the levels.
+func Load(ctx context.Context, db *store.DB, name, repeat string, file *study.Spec) (*study.Document, error) {
 	rec, err := conduct.Load(ctx, db, name)
 	if err != nil {
 		return nil, err
+	}
+	if file != nil {
+		rec.Data.Spec.NameLevels(file)
 	}
 	result, err := study.Analyse(rec.Data)
 	if err != nil {

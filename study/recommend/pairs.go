@@ -228,13 +228,11 @@ func (s *Study) pairs(h *topology.Host) []measuredPair {
 	if err != nil {
 		return nil // returned by evidence already
 	}
-	var first []string // formatted like Comparison.Where
-	for i, f := range spec.Factors {
-		if i != factor {
-			first = append(first, f.Name+"="+f.Levels[0])
-		}
+	first := map[string]string{}
+	for _, f := range spec.Factors {
+		first[f.Name] = f.Levels[0]
 	}
-	where := strings.Join(first, " ")
+	where := spec.WhereText(first, spec.Factors[factor].Name)
 	for i := 1; i < len(all); i++ {
 		a, b := level[all[i-1].gpu], level[all[i].gpu]
 		all[i].tied = !slices.ContainsFunc(found, func(c study.Comparison) bool {

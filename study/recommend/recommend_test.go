@@ -551,7 +551,8 @@ func TestGPUDirect(t *testing.T) {
 	l := parseLab(t, "name: one\nworkload: gpu-collective\nnodes:\n  vm: {cpus: 16, memory: 64GiB, gpus: 1, "+
 		"nics: NIC0}\n")
 	r := recommendFor(t, h, l, recommend.Study{Name: s.Name, Data: d, Environment: facts(h)})
-	wantChoice(t, r, recommend.PeerMemory, "loaded", recommend.MeasuredHere, "latency average of osu_latency/cuda: /9")
+	wantChoice(t, r, recommend.PeerMemory, "loaded", recommend.MeasuredHere,
+		"latency average of osu_latency/cuda: 9.97 times lower")
 
 	s = parseStudy(t, "name: root\nfactors:\n  lab.defaults.gpus: [GPU4, GPU1]\nmeasure: [{test: osu_bw/cuda, "+
 		"metrics: [bw_average]}]\nblocks: 12\n")
