@@ -167,7 +167,6 @@ func (s scope) linesAndBars(wanted func(chartPoint) bool) (lines, bars []chartPo
 // lineChart shares no axes: a read's latency may be ten times a write's, and both must be readable.
 func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart.Chart {
 	c := chart.New(id, title, chart.Width)
-	c.Emulated = s.Emulated
 	all := linesOf(keys)
 	limits := s.limitLines(all)
 	legend := lists.Map(all, func(l line) chart.Series { return l.Series })
@@ -354,11 +353,16 @@ func (s scope) title(k chartPoint) string {
 	return title
 }
 
+// barsVanish is the ratio of values above which the shortest bars would be a few pixels long.
+const barsVanish = 40
+
 // barChart ends the axis at the largest value of keys and scale.
 func (s scope) barChart(id, title string, keys, scale []chartPoint) chart.Chart {
 	c := chart.New(id, title, chart.Width)
-	c.Emulated = s.Emulated
-	_, _, hi := s.span(slices.Concat(keys, scale))
+	_, lo, hi := s.span(slices.Concat(keys, scale))
+	if lo > 0 && hi/lo > barsVanish {
+		return s.dotChart(c, keys, chart.LogAxis(lo, hi).Over(chart.Inset, chart.Width-chart.Inset))
+	}
 	a := chart.LinearAxis(hi).Over(chart.Margin, chart.Width-102) // 102: room for the figure
 	unit := show.Unit(bench.MetricOf(keys[0].Metric).Unit)
 	for _, k := range keys {
@@ -380,5 +384,33 @@ func (s scope) barChart(id, title string, keys, scale []chartPoint) chart.Chart 
 	}
 	c.Desc = fmt.Sprintf("Bars from zero, %s in %s. %s. The figures are in the tables below.",
 		strings.ToLower(title), unit, words.Count(len(keys), "bar"))
+	return c.Done()
+}
+
+// dotChart has dots instead of bars, because the length of a bar means nothing on a logarithmic axis.
+func (s scope) dotChart(c *chart.Canvas, keys []chartPoint, a chart.Axis) chart.Chart {
+	unit := show.Unit(bench.MetricOf(keys[0].Metric).Unit)
+	for _, k := range keys {
+		p := s.points[k]
+		c.Paragraph("", chart.TextFont, fmt.Sprintf("%s, %s: %s %s", k.name(), bench.MetricOf(k.Metric).Label,
+			p.figure(p.Median), unit))
+		_, middle := c.Strip(a, 16)
+		if p.Min < p.Max {
+			c.Path("whisker", chart.Path("M%s %sH%s", a.At(p.Min), middle, a.At(p.Max)), "")
+		}
+		at := asRun(chart.Series{}, k.Run)
+		class := "pt s0"
+		if k.Run == "B" {
+			class = "pt s1"
+		}
+		c.Path(class, chart.Marker(at.Marker, a.At(p.Median), middle), s.title(k))
+		dot := &c.Shapes[len(c.Shapes)-1]
+		dot.Value, dot.Bytes = show.Exact(p.Median), k.Bytes
+		c.Y += 4
+	}
+	c.XAxis(a)
+	c.AxisName(a.Unit(unit))
+	c.Desc = fmt.Sprintf("Dots on a logarithmic axis, %s in %s. %s. The figures are in the tables below.",
+		strings.ToLower(c.Title), unit, words.Count(len(keys), "dot"))
 	return c.Done()
 }

@@ -25,8 +25,10 @@ func titles(s scope) []string {
 	var out []string
 	for _, c := range s.charts("c") {
 		kind := "lines"
-		if strings.HasPrefix(c.Desc, "Bars") {
-			kind = "bars"
+		for _, other := range []string{"Bars", "Dots"} {
+			if strings.HasPrefix(c.Desc, other) {
+				kind = strings.ToLower(other)
+			}
 		}
 		out = append(out, c.Title+": "+kind)
 	}
@@ -45,8 +47,10 @@ func TestChartsAreLinesOnlyWhereThereIsSomethingToConnect(t *testing.T) {
 			"Message rate by message size: lines",
 			"Latency of ib_write_lat by size: lines", "Latency of ib_read_lat by size: lines",
 			"Latency of ib_send_lat by size: lines"}},
-		"two sizes": {[]int64{2, 65536}, nil, []string{"Bandwidth: bars", "Message rate: bars",
+		"two sizes": {[]int64{32768, 65536}, nil, []string{"Bandwidth: bars", "Message rate: bars",
 			"Latency of ib_write_lat: bars", "Latency of ib_read_lat: bars", "Latency of ib_send_lat: bars"}},
+		"sizes too far apart for bars": {[]int64{2, 65536}, nil, []string{"Bandwidth: dots", "Message rate: bars",
+			"Latency of ib_write_lat: dots", "Latency of ib_read_lat: dots", "Latency of ib_send_lat: dots"}},
 		"an average where there is no median": {nil,
 			[]bench.Sample{{Test: "ib_write_lat", Metric: bench.MetricLatencyAverage, Bytes: 2, Value: 400,
 				Unit: "us"}}, []string{"Latency of ib_write_lat: bars"}},

@@ -193,7 +193,6 @@ func (s scope) ratioChart(id string) (out chart.Chart, ok bool) {
 		return out, false
 	}
 	c := chart.New(id, "B / A: bandwidth by message size", chart.Width)
-	c.Emulated = s.Emulated
 	same := chart.Series{Name: "the same", Class: wireLimit}
 	c.Legend(append(slices.Clone(legend), same)...)
 	x, _, _ := s.span(used)

@@ -66,7 +66,7 @@ func distributionCharts(id string, emulated bool, all []ranOf) []chart.Chart {
 }
 
 func distributionChart(id string, emulated bool, all []ranOf) (c chart.Chart, ok bool) {
-	title := "Latencies, to the slowest"
+	title := "Latency percentiles"
 	var curves []chart.Distribution
 	for _, d := range all {
 		usable := usablePoints(d.Distribution)
@@ -88,7 +88,6 @@ func distributionChart(id string, emulated bool, all []ranOf) (c chart.Chart, ok
 		return c, false
 	}
 	drawn := chart.New(id, title, chart.Width)
-	drawn.Emulated = emulated
 	return drawn.Latencies("", "µs", curves, curves), true
 }
 

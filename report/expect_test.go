@@ -47,7 +47,7 @@ func TestExpectationsAreShown(t *testing.T) {
 	for _, want := range []string{"within 98% of the wire: 24.50 of 24.50 Gb/s",
 		"<strong>IB MTU 1024</strong>: active MTU of mlx5_0 on vm01 is 1024.", "What to do: set the MTU to 4200.",
 		"<strong>perhaps: wrong NUMA node</strong>", "no expectation: neither the rate",
-		"published: 1.44 µs (ConnectX-4 Lx)", "wire limit, headers counted", "Latencies, to the slowest"} {
+		"published: 1.44 µs (ConnectX-4 Lx)", "wire limit, headers counted", "Latency percentiles"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not say %q", want)
 		}

@@ -82,8 +82,9 @@ func TestPagesWithGPUsByNICs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for out, wants := range map[string][]string{
-		page.String(): {"<h2 id=\"gpus-h\">GPUs by NICs</h2>", "<td>PHB 91.75</td>", "<span " +
-			"class=\"tag\">emulated</span>",
+		page.String(): {"<h2 id=\"gpus-h\">GPUs by NICs <span class=\"tag\">emulated</span></h2>",
+			"<td>PHB 91.75</td>", "<span " +
+				"class=\"tag\">emulated</span>",
 			"No count proves the figures with a dash."},
 		text.String(): {"## GPUs by NICs, vm01 to vm00, emulated", "| GPU 0 | PHB 91.75 |",
 			"by the count of the emulation"},

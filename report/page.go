@@ -83,6 +83,7 @@ func (s scope) group() chartGroup {
 type figureTable struct {
 	Test, Caption string
 	Mixed         bool // only some rows are emulated: each is marked
+	Emulated      bool // all rows are
 	OnePair       bool
 	// Derived: some figures were computed because the tool printed 0; the page explains the mark.
 	Derived    bool
@@ -112,10 +113,13 @@ type command struct{ What, Client, Command, Server, ServerCommand string }
 func newPage(d record.Record) page {
 	d = show.Clean(d, words.Visible)
 	r := collect(d)
+	tiles := r.tiles(d)
 	p := page{
 		Head: show.NewHead(show.Style+show.SortStyle+pageCSS, show.SortScript+pageScript),
 		Lab:  d.Lab, Generated: show.Time(d.Generated), Rackless: d.Rackless, Measured: len(d.Samples) > 0,
-		Heading: titleOf(d), Summary: keepUnits(summaryOf(d, r, show.Unit)), Banner: bannerOf(d, r),
+		Heading: resultTitle(d, tiles), Tiles: tiles,
+		Summary: keepUnits(summaryOf(d, r, show.Unit)), Banner: bannerOf(d, r),
+		Emulated:  r.allEmulated(d),
 		Disturbed: d.Disturbed,
 		CSVName:   "figures.csv", Pictures: picturesOf(d), Nodes: nodeRows(d.Nodes), Matrices: r.matrices(d.Nodes),
 		PairLists: r.pairLists(), GPUTables: gpuTables(d), Tables: r.tables(d),
@@ -184,6 +188,7 @@ func (r *results) tables(d record.Record) []figureTable {
 			t.Rows[len(t.Rows)-1].Cells[at] = cell
 		}
 		t.align()
+		t.Emulated = !t.Mixed && t.Rows[0].Emulated
 		t.Caption = tableCaption(d, t)
 		out = append(out, t)
 	}
@@ -245,11 +250,8 @@ func tableCaption(d record.Record, t figureTable) string {
 	if tools != "" {
 		parts = append(parts, tools)
 	}
-	switch {
-	case t.Mixed:
+	if t.Mixed {
 		parts = append(parts, "partly emulated")
-	case t.Rows[0].Emulated:
-		parts = append(parts, "emulated")
 	}
 	return strings.Join(parts, "; ")
 }

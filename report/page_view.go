@@ -17,6 +17,8 @@ type page struct {
 	show.Head
 	Lab, Generated, Rackless string
 	Heading, Summary, Banner string
+	Tiles                    []tile
+	Emulated                 bool   // all figures; sections are marked instead of their parts
 	Disturbed                string // empty if idle
 	CSVName                  string
 	Measured                 bool

@@ -36,6 +36,11 @@ func bannerOf(d record.Record, r *results) string {
 	return fmt.Sprintf(emulatedBanner, emulatedNICs(d), by)
 }
 
+// allEmulated reports whether no figure is of hardware.
+func (r *results) allEmulated(d record.Record) bool {
+	return d.Emulated || r.total > 0 && r.emulated == r.total
+}
+
 func emulatedNICs(d record.Record) string {
 	const soft = "software RoCE (rxe)"
 	cards := lists.Count(d.Nodes, func(n record.Node) bool { return strings.HasPrefix(n.RDMADevice, "mlx5_") })

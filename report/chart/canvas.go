@@ -21,7 +21,6 @@ var Template string
 type Chart struct {
 	ID, Title, Desc string // Desc replaces the picture for screen readers
 	Class           string // "wide" or "narrow" for variants by screen
-	Emulated        bool   // marked in the title
 	Width, Height   int
 	Shapes          []Shape
 }

@@ -505,7 +505,7 @@ func TestThePageOfAResultLeadsBack(t *testing.T) {
 	f := typical(t)
 	base := serve(t, f)
 	_, body := ask(t, base+"/results/pair/20261122T200000Z", nil)
-	if !strings.Contains(body, `<a href="/">`) || !strings.Contains(body, "<h1>Lab pair</h1>") ||
+	if !strings.Contains(body, `<a href="/">`) || !strings.Contains(body, "<h1>Lab pair: 0.43 Gb/s</h1>") ||
 		!strings.Contains(body, "0.43") {
 		t.Errorf("got\n%s", body)
 	}
