@@ -2,6 +2,7 @@ package hostview
 
 import (
 	"slices"
+	"sort"
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/machine/topology"
@@ -42,6 +43,9 @@ func (sh sheet) layout(v *view, s *scene) *picture {
 			best = p
 		}
 	}
+	if !sh.alone {
+		best = sh.widened(v, s, best, inner)
+	}
 	// The panels below need width for sentences.
 	w := max(best.W, min(inner, 2*sh.column))
 	if v.Placement.guests() > 4 {
@@ -62,6 +66,21 @@ func (sh sheet) layout(v *view, s *scene) *picture {
 	}
 	out.H = max(out.H-gap, 0) + sh.edge
 	return out
+}
+
+// widened fills the width of a page with wider columns, at most half as wide again, because longer lines are harder to
+// read.
+func (sh sheet) widened(v *view, s *scene, best *picture, inner int) *picture {
+	for column := min(sh.column*inner/max(best.W, 1), sh.column*3/2); column > sh.column; column -= 12 {
+		wide := sh
+		wide.column = column
+		for columns := range 3 {
+			if p := wide.arrange(v, s, columns+1, inner); p.W <= inner && p.W > best.W && p.H <= best.H {
+				return p
+			}
+		}
+	}
+	return best
 }
 
 func (sh sheet) arrange(v *view, s *scene, columns, width int) *picture {
@@ -241,6 +260,9 @@ func pack(items []*picture, width, high int, frame func(p *picture, i int, at re
 		return out
 	}
 	rows := packRows(stacked(items), width)
+	if p := packColumns(items, rows, high, frame); p != nil {
+		return p
+	}
 	for n, row := range rows {
 		x, tall := 0, 0
 		for _, c := range row {
@@ -268,6 +290,61 @@ func pack(items []*picture, width, high int, frame func(p *picture, i int, at re
 	}
 	out.H -= gap
 	return out
+}
+
+// packColumns fills columns instead of rows if that is lower, so that no item is half empty beside a high one. Items of
+// unequal width have no columns, and the result is nil.
+func packColumns(items []*picture, rows [][]stack, high int, frame func(p *picture, i int, at rect)) *picture {
+	if len(rows) < 2 || slices.ContainsFunc(items, func(q *picture) bool { return q.W != items[0].W }) {
+		return nil
+	}
+	byRows := -gap
+	for _, row := range rows {
+		byRows += lists.Max(row, func(c stack) int { return c.H }) + gap
+	}
+	ends, tall := balanced(items, len(rows[0]))
+	// The order by rows is more usual.
+	if tall*100 > byRows*93 {
+		return nil
+	}
+	out := &picture{W: len(ends)*(items[0].W+gap) - gap, H: max(tall, high)}
+	first := 0
+	for c, end := range ends {
+		x, y := c*(items[0].W+gap), 0
+		for i := first; i < end; i++ {
+			at := rect{x, y, items[i].W, items[i].H}
+			if i == end-1 {
+				at.H = out.H - y
+			}
+			frame(out, i, at)
+			out.place(items[i], x, y)
+			y += at.H + gap
+		}
+		first = end
+	}
+	return out
+}
+
+// balanced returns the ends of columns that keep the order of the items, and the height of the highest one, which is
+// the least possible.
+func balanced(items []*picture, columns int) (ends []int, tall int) {
+	filled := func(limit int) []int {
+		var ends []int
+		y := 0
+		for i, q := range items {
+			if i > 0 && y+q.H > limit {
+				ends = append(ends, i)
+				y = 0
+			}
+			y += q.H + gap
+		}
+		return append(ends, len(items))
+	}
+	low := lists.Max(items, func(q *picture) int { return q.H })
+	tall = sort.Search(lists.Sum(items, func(q *picture) int { return q.H + gap }), func(more int) bool {
+		return len(filled(low+more)) <= columns
+	}) + low
+	return filled(tall), tall
 }
 
 type stack struct{ first, end, W, H int }

@@ -43,6 +43,8 @@ func TestPicturesArePackedInRows(t *testing.T) {
 			"0:0,0+200x130 1:212,0+100x50 2:212,62+100x50 312x130"},
 		{"but not more than there is height for", 500, 0, [][2]int{{200, 111}, w, w},
 			"0:0,0+200x111 1:212,0+100x111 2:324,0+100x111 424x111"},
+		{"columns are filled where rows would be half empty", 212, 200, [][2]int{{100, 90}, {100, 20}, {100, 60},
+			{100, 50}}, "0:0,0+100x90 1:0,102+100x98 2:112,0+100x60 3:112,72+100x128 212x200"},
 		{"one that is too wide stands alone", 150, 0, [][2]int{{300, 10}, w}, "0:0,0+300x10 1:0,22+100x50 300x72"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -171,16 +171,26 @@ func newPageFinding(g findingGroup) pageFinding {
 	rank := g.Severity.Rank()
 	f := pageFinding{ID: g.ID, Title: g.Title, Consequence: g.Consequence, Fix: g.Fix,
 		Class: []string{"error", "warning", "info"}[rank], Word: []string{"✖ error", "▲ warning", "● note"}[rank],
-		WhereHead: "where", Where: some(g.Subjects, 8)}
+		WhereHead: "where", Where: some(lists.Map(g.Subjects, subjectText), 8)}
 	if len(g.Subjects) == 1 {
 		f.Evidence = g.Evidences[0]
 		return f
 	}
 	f.WhereHead = fmt.Sprintf("where (%d)", len(g.Subjects))
 	for i, s := range g.Subjects {
-		f.Places = append(f.Places, pagePlace{s, g.Evidences[i]})
+		f.Places = append(f.Places, pagePlace{subjectText(s), g.Evidences[i]})
 	}
 	return f
+}
+
+// subjectText spells out "node 3", because on the same page a node may be one of a lab.
+func subjectText(subject string) string {
+	if number, ok := strings.CutPrefix(subject, "node "); ok {
+		if _, err := strconv.Atoi(number); err == nil {
+			return "NUMA " + subject
+		}
+	}
+	return subject
 }
 
 func cellClass(class string) string {

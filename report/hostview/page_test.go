@@ -60,8 +60,8 @@ func TestThePageSaysWhatTheOtherFormsSay(t *testing.T) {
 		"<title>Supermicro AS-1023US-TR4</title>", "From a snapshot, epyc.tar.zst.",
 		"Findings: 1 error, 1 warning, 1 note",
 		"RL003: PCIe link below its maximum",
-		"<dt>read</dt><dd><code>/sys/bus/pci/devices/0000:21:00.0: current_link_speed=2.5 GT/s",
-		"<dt>so</dt><dd>Copies to and from the GPU", "<dt>fix</dt><dd>Put load on the GPU",
+		"<dt>evidence</dt><dd><code>/sys/bus/pci/devices/0000:21:00.0: current_link_speed=2.5 GT/s",
+		"<dt>impact</dt><dd>Copies to and from the GPU", "<dt>fix</dt><dd>Put load on the GPU",
 		`<td class="phb">PHB</td>`, `<td class="self">X</td>`, "not a measurement of this machine",
 		"<h2>NUMA nodes</h2>", "<h2>GPUs</h2>", "<h2>NICs</h2>", "<h2>Storage</h2>", "<h2>Tenants</h2>",
 		"Default route (ipv4): eno1", "permission denied",
@@ -83,7 +83,7 @@ func TestFindingsOfManySubjectsAreOneBoxWithAllThatWasRead(t *testing.T) {
 			Fix: "two\nlines"})
 	}
 	page := pageOf(t, nothing(), findings)
-	if n := strings.Count(page, `<div class="finding`); n != 1 {
+	if n := strings.Count(page, `<div class="finding `); n != 1 {
 		t.Errorf("%d boxes", n)
 	}
 	for _, want := range []string{"where (30)", "and 23 more", "numa_node=-1 (29)", "two\nlines"} {

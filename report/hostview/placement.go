@@ -29,6 +29,8 @@ type Owner struct {
 	Role  Role
 	CPUs  topology.CPUSet
 	Lines []string // in its room, for lab nodes
+	Nodes []GuestNode
+	Paths []GuestPath
 }
 
 // A Role is the kind of an owner, and a CSS class.
@@ -170,7 +172,10 @@ func (sh sheet) guestsPanel(v *view, width int) *picture {
 	}
 	inner := width - 2*sh.margin
 	// Narrow boxes let more lab nodes stand in a row.
-	if width >= 2*sh.column {
+	switch {
+	case width >= 2*sh.column && at.drawsGuests():
+		inner = min(sh.column*3/2, (width-gap)/2-2*sh.margin)
+	case width >= 2*sh.column:
 		inner = sh.column * 5 / 6
 	}
 	guests := at.guests()
@@ -191,6 +196,9 @@ func (sh sheet) guestsPanel(v *view, width int) *picture {
 			}
 		}
 		p.H = y - 4
+		if guests <= maxGuests && len(o.Nodes) > 0 {
+			p.H = p.guestNodes(&at.Owners[i], sh.margin, y-8, inner) + 6
+		}
 		rooms = append(rooms, p)
 	}
 	return pack(rooms, width, 0, func(p *picture, _ int, r rect) { p.box(r, "panel", 6, "") })

@@ -3,6 +3,7 @@ package hostview
 import (
 	"bytes"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -108,6 +109,14 @@ func TestNothingOverlapsInThePictureOfAnyPlacement(t *testing.T) {
 			p.Owners = append(p.Owners, Owner{Name: names.Draw(t, "name"), CPUs: topology.CPURange(next, next+n-1),
 				Role:  rapid.SampledFrom([]Role{RoleGuest, RoleGuest, RoleHost, RoleTenant, RoleFree}).Draw(t, "role"),
 				Lines: []string{names.Draw(t, "line")}})
+			guest := &p.Owners[len(p.Owners)-1]
+			for i := range rapid.IntRange(0, 3).Draw(t, "NUMA nodes") {
+				id := strconv.Itoa(i)
+				guest.Nodes = append(guest.Nodes, GuestNode{Title: names.Draw(t, "title"), Devices: []GuestDevice{
+					{ID: "gpu" + id, Title: names.Draw(t, "device"), Lines: []string{names.Draw(t, "model")}},
+					{ID: "nic" + id, NIC: true, Title: names.Draw(t, "device")}}})
+				guest.Paths = append(guest.Paths, GuestPath{GPU: "gpu" + id, NIC: "nic0", Text: names.Draw(t, "path")})
+			}
 			next += n
 		}
 		for i := range p.Owners {
@@ -133,4 +142,52 @@ func TestNothingOverlapsInThePictureOfAnyPlacement(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestAGuestIsDrawnWithThePathsBetweenItsDevices(t *testing.T) {
+	d := planned()
+	node := func(number int, devices ...GuestDevice) GuestNode {
+		return GuestNode{Title: fmt.Sprintf("guest NUMA node %d", number), Lines: []string{"virtual CPUs 0-6"},
+			Devices: devices}
+	}
+	gpu, nic, near := GuestDevice{ID: "g", Title: "GPU 06:00.0"}, GuestDevice{ID: "n", NIC: true, Title: "NIC 41:00.0",
+		Lines: []string{"cable: link up, 25 Gb/s"}}, GuestDevice{ID: "o", NIC: true, Title: "NIC 02:00.0"}
+	o := &d.Placement.Owners[0]
+	o.Nodes = []GuestNode{node(0, gpu, near), node(1, nic)}
+	o.Paths = []GuestPath{{GPU: "g", NIC: "n", Text: "crosses", Crosses: true}, {GPU: "g", NIC: "o", Text: "near"},
+		{GPU: "g", NIC: "gone", Text: "unknown"}, {GPU: "g", NIC: "n", Text: "4"}, {GPU: "g", NIC: "n", Text: "5"}}
+	v := newView(d)
+	for _, s := range screens {
+		p := s.sheet.guestsPanel(v, s.sheet.width-2*s.sheet.edge)
+		var rooms, texts []string
+		for _, b := range p.Boxes {
+			if b.Class == "guest" {
+				rooms = append(rooms, fmt.Sprint(b.rect))
+				for _, l := range p.Lines {
+					for _, at := range l.Points {
+						if at[0] < 0 || at[0] > p.W || at[1] < 0 || at[1] > p.H {
+							t.Errorf("%s: the line %q leaves the picture: %v", s.name, l.Title, l.Points)
+						}
+					}
+				}
+			}
+		}
+		for _, x := range p.Texts {
+			texts = append(texts, x.Text)
+		}
+		all := strings.Join(texts, "|")
+		for _, want := range []string{"guest NUMA node 0", "guest NUMA node 1", "GPU 06:00.0", "NIC 41:00.0",
+			"cable: link up, 25", "crosses|near|unknown|4|and 1 path more"} {
+			if !strings.Contains(all, want) {
+				t.Errorf("%s: no %q in %s", s.name, want, all)
+			}
+		}
+		// Lines of the two that are joined, in both ways, and none of the one that is not there.
+		if len(rooms) != 2 || len(p.Lines) != 3 || p.Lines[0].Class != "wire warned" || p.Lines[1].Class != "wire" {
+			t.Errorf("%s: rooms %v, lines %+v", s.name, rooms, p.Lines)
+		}
+		if a, b := p.Lines[0].Points[0], p.Lines[0].Points[5]; a[0] >= b[0] || len(p.Lines[1].Points) != 4 {
+			t.Errorf("%s: the line goes from %v to %v, and the near one is %v", s.name, a, b, p.Lines[1].Points)
+		}
+	}
 }

@@ -70,10 +70,8 @@ func owners(pl *plan.Plan, h *topology.Host) []hostview.Owner {
 		}
 		o := hostview.Owner{Name: n.Name, Role: hostview.RoleGuest, CPUs: n.CPUs(), Lines: []string{on,
 			"memory: " + memoryText(n)}}
-		for k := range n.Cards {
-			o.Lines = append(o.Lines, cardText(&n.Cards[k], n.GuestNUMA))
-		}
 		o.Lines = append(o.Lines, "emulator: CPUs "+emulatorText(n))
+		o.Nodes, o.Paths = guestNodes(n, h), guestPaths(n, h)
 		out = append(out, o)
 	}
 	keep := pl.Housekeeping
@@ -146,6 +144,10 @@ func addMemory(shares map[int]hostview.NodeShare, node, owner int, bytes uint64)
 // crossings have the lab node as ID, because the picture shows IDs beside the signs.
 func crossings(pl *plan.Plan, h *topology.Host) []finding.Finding {
 	var out []finding.Finding
+	doubt := finding.Warning
+	if pl.Optimal {
+		doubt = finding.Info // no placement avoids it at a lower score
+	}
 	for i := range pl.Nodes {
 		n := &pl.Nodes[i]
 		on := h.NodesOf(n.CPUs())
@@ -155,7 +157,7 @@ func crossings(pl *plan.Plan, h *topology.Host) []finding.Finding {
 		runs := "its cores are on NUMA " + nodesText(on)
 		// The first node is the intended one.
 		for _, id := range on[1:] {
-			out = append(out, crossing(n, finding.Warning, fmt.Sprintf("node %d", id), runs))
+			out = append(out, crossing(n, doubt, fmt.Sprintf("node %d", id), runs))
 		}
 		var nics []int // NUMA nodes
 		for _, c := range n.Cards {
@@ -165,18 +167,18 @@ func crossings(pl *plan.Plan, h *topology.Host) []finding.Finding {
 		}
 		for _, m := range n.Memory {
 			if !slices.Contains(on, m.NUMANode) && m.Bytes > 0 {
-				out = append(out, crossing(n, finding.Warning, fmt.Sprintf("node %d", m.NUMANode),
+				out = append(out, crossing(n, doubt, fmt.Sprintf("node %d", m.NUMANode),
 					"memory on another NUMA node: "+runs))
 			}
 		}
 		for _, c := range n.Cards {
 			if c.NUMANode != nil && !slices.Contains(on, *c.NUMANode) {
-				out = append(out, crossing(n, finding.Warning, c.ID,
+				out = append(out, crossing(n, doubt, c.ID,
 					fmt.Sprintf("device on NUMA node %d: %s", *c.NUMANode, runs)))
 			}
 			// The NIC's reads of GPU memory cross the interconnect, wherever the cores are.
 			if c.Kind == plan.KindGPU && c.NUMANode != nil && len(nics) > 0 && !slices.Contains(nics, *c.NUMANode) {
-				out = append(out, crossing(n, finding.Warning, c.ID,
+				out = append(out, crossing(n, doubt, c.ID,
 					"no NIC of the lab node is on the NUMA node of its GPU"))
 			}
 		}

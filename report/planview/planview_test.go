@@ -108,7 +108,7 @@ func TestEachFactOfAPlanIsPrinted(t *testing.T) {
 		"Score 1240, within 4 % of the lowest: no placement scores below 1200, stopped by time limit",
 		"placement     within 4 % of the best; the search was stopped by time limit",
 		"vm01: 4 virtual CPUs on 2 cores with siblings, 1.5 GiB",
-		"1 GiB on NUMA node 0 and 512 MiB on node 1",
+		"1 GiB on NUMA node 0 and 512 MiB on NUMA node 1",
 		"guest node 0  stands for NUMA nodes 0 and 2: virtual CPUs 0-2, 1 GiB",
 		"guest node 1  stands for NUMA node 1: virtual CPU 3, 512 MiB",
 		"guest node 2  stands for NUMA node 3: no virtual CPUs, 0 B",

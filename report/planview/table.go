@@ -159,17 +159,13 @@ func emulatorText(n *plan.Node) string {
 	return s
 }
 
-// memoryText returns text such as "8 GiB on NUMA node 0 and 8 GiB on node 1, in pages of 1 GiB".
+// memoryText returns text such as "8 GiB on NUMA node 0 and 8 GiB on NUMA node 1".
 func memoryText(n *plan.Node) string {
 	var parts []string
 	same := true
-	for i, m := range n.Memory {
+	for _, m := range n.Memory {
 		same = same && m.PageBytes == n.Memory[0].PageBytes
-		where := "NUMA node"
-		if i > 0 {
-			where = "node"
-		}
-		parts = append(parts, fmt.Sprintf("%s on %s %d", words.Size(m.Bytes), where, m.NUMANode))
+		parts = append(parts, fmt.Sprintf("%s on NUMA node %d", words.Size(m.Bytes), m.NUMANode))
 	}
 	switch {
 	case len(parts) == 0:
