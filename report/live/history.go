@@ -79,6 +79,50 @@ func (h *history) room() bool {
 	return n < maxTracks
 }
 
+// A span of time is shown by the charts of a lab.
+type span struct {
+	Name, Label, Start, Half string
+	lasts                    time.Duration
+}
+
+var spans = []span{{"5m", "5 minutes", "5 min ago", "2.5 min", 5 * time.Minute},
+	{"15m", "15 minutes", "15 min ago", "7.5 min", 15 * time.Minute},
+	{"1h", "1 hour", "60 min ago", "30 min", time.Hour}}
+
+// span returns the one with the name, or else the shortest that holds everything since the first reading.
+func (h *labHistory) span(name string, now time.Time) span {
+	first := now
+	for _, t := range h.ports {
+		if len(t.past) > 0 && t.past[0].from.Before(first) {
+			first = t.past[0].from
+		}
+	}
+	for _, t := range h.devices {
+		if len(t.past) > 0 && t.past[0].from.Before(first) {
+			first = t.past[0].from
+		}
+	}
+	fits := spans[len(spans)-1]
+	for _, s := range slices.Backward(spans) {
+		if s.Name == name {
+			return s
+		}
+		if now.Sub(first) <= s.lasts {
+			fits = s
+		}
+	}
+	return fits
+}
+
+// since leaves out what is older.
+func (p past) since(start time.Time) past {
+	i := slices.IndexFunc(p, func(x point) bool { return x.at.After(start) })
+	if i < 0 {
+		return nil
+	}
+	return p[i:]
+}
+
 // add skips a reading too soon after the last one, and returns false without room for a new track.
 func add[K comparable](h *history, all map[K]track, key K, now counts, w window) bool {
 	t, ok := all[key]
@@ -336,13 +380,23 @@ func (f *flow) next(now Fabric) *flow {
 	return out
 }
 
-// rate returns nil if the last point is not current.
+// rate is the average of the last sampleEvery, as in the history, or of less if it is not known for so long. It returns
+// nil if the last point is not current.
 func (f *flow) rate(port string) *point {
 	all := f.past[port]
 	if len(all) == 0 || !all[len(all)-1].at.Equal(f.At) {
 		return nil
 	}
-	return &all[len(all)-1]
+	out := point{from: f.At, at: f.At}
+	seconds := 0.0
+	for i := len(all) - 1; i >= 0 && (seconds == 0 || f.At.Sub(all[i].from) <= sampleEvery); i-- {
+		s := all[i].at.Sub(all[i].from).Seconds()
+		seconds += s
+		out.rx, out.tx, out.lost = out.rx+s*all[i].rx, out.tx+s*all[i].tx, out.lost+all[i].lost
+		out.from = all[i].from
+	}
+	out.rx, out.tx = out.rx/seconds, out.tx/seconds
+	return &out
 }
 
 type spark struct{ Rx, Tx, Label string }
@@ -350,13 +404,29 @@ type spark struct{ Rx, Tx, Label string }
 // sparkBox fits the template's viewBox, with room for wide lines.
 var sparkBox = box{0, 1, 120, 24}
 
+// whole adds up the ports: all that nodes send, and all that they receive.
+func (f *flow) whole() past {
+	sums := make(map[int64]*point)
+	for _, all := range f.past {
+		for _, x := range all {
+			if sum := sums[x.at.UnixNano()]; sum != nil {
+				sum.rx, sum.tx = sum.rx+x.rx, sum.tx+x.tx
+			} else {
+				sums[x.at.UnixNano()] = &x
+			}
+		}
+	}
+	return lists.InOrder(sums)
+}
+
+func (f *flow) spark(port string) *spark { return f.past[port].spark(f.At) }
+
 // spark returns nil for fewer than two points.
-func (f *flow) spark(port string) *spark {
-	all := f.past[port]
-	if len(all) < 2 {
+func (p past) spark(end time.Time) *spark {
+	if len(p) < 2 {
 		return nil
 	}
-	most := all.most()
-	rx, tx := all.draw(sparkBox, f.At, minute.span, most)
+	most := p.most()
+	rx, tx := p.draw(sparkBox, end, minute.span, most)
 	return &spark{rx, tx, fmt.Sprintf("last minute: at most %s", words.Rate(most))}
 }

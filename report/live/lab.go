@@ -29,7 +29,12 @@ type labPage struct {
 	CheckedAgo string // empty if never checked
 	ResultsErr string
 	Results    []resultView
+	ResultsTag bool   // all are emulated
 	Every      string // interval of reading the ports
+	Span       span
+	Spans      []span
+	Source     string // of the next state of the page
+	Once       bool   // devices were read once, which gives no rate
 	Hour       []hourChart
 	Devices    []hourChart
 	Events     []eventRow
@@ -39,6 +44,7 @@ type labPage struct {
 type hourChart struct {
 	ID, Title, Now, Lost, Desc string
 	Top, Half                  string
+	Start, Middle              string // on the axis of time
 	Rx, Tx                     string
 	RxName, TxName             string
 	Gaps                       []gapBox
@@ -60,7 +66,7 @@ func (s *server) lab(w http.ResponseWriter, r *http.Request) {
 	}
 	l := s.labState(ctx, *found)
 	results, _, resultsErr := s.results.get(ctx)
-	v, err := s.newLabPage(l, results)
+	v, err := s.newLabPage(l, results, r.URL.Query().Get("span"))
 	if err != nil {
 		failed(w, http.StatusInternalServerError, "Lab "+l.Name, "It cannot be shown.", err)
 		return
@@ -69,7 +75,7 @@ func (s *server) lab(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, kindHTML, render("lab", v))
 }
 
-func (s *server) newLabPage(l labState, results []Result) (*labPage, error) {
+func (s *server) newLabPage(l labState, results []Result, span string) (*labPage, error) {
 	now := s.now()
 	v := &labPage{labView: newLabView(1, l, now), At: show.Time(now), Nav: wayBack(), Every: words.Lasting(sampleEvery)}
 	d := record.Record{Lab: l.Name, Emulated: l.Emulated, NoSwitch: !l.HasSwitch, Nodes: pictured(l)}
@@ -89,6 +95,7 @@ func (s *server) newLabPage(l labState, results []Result) (*labPage, error) {
 			v.Results = append(v.Results, newResultView(x))
 		}
 	}
+	v.ResultsTag = tagResults(v.Results)
 	if c, ok := lastChecks([]labState{l}, since)[l.Name]; ok {
 		v.CheckedAgo, d.Findings = words.Lasting(now.Sub(c.at)), c.findings
 	}
@@ -97,7 +104,12 @@ func (s *server) newLabPage(l labState, results []Result) (*labPage, error) {
 		return nil, err
 	}
 	v.Picture, v.Checks = parts.Picture, parts.Checks
-	v.history(l, s.past.opened(l.Name, now), now)
+	h := s.past.opened(l.Name, now)
+	v.Span, v.Spans, v.Source = h.span(span, now), spans, v.Href
+	if v.Span.Name == span { // otherwise it is chosen anew
+		v.Source += "?span=" + span
+	}
+	v.history(l, h, now)
 	return v, nil
 }
 
@@ -145,7 +157,14 @@ func (v *labPage) history(l labState, h labHistory, now time.Time) {
 			if t, ok := h.ports[p.Name]; ok {
 				c := hourChart{ID: fmt.Sprint("p", len(v.Hour)+1), Title: newPortView(l.flow, p).Name,
 					RxName: "from the node", TxName: "to the node"}
-				v.Hour = append(v.Hour, c.of(t, portHour, now, words.Rate))
+				c = c.of(t, portHour, v.Span, now, words.Rate)
+				// The table has the same average.
+				if r := l.flow.rate(p.Name); r != nil && c.Now != "" {
+					c.Now = c.now(r, words.Rate)
+				}
+				if len(t.past) > 0 {
+					v.Hour = append(v.Hour, c)
+				}
 			}
 		}
 	}
@@ -156,12 +175,21 @@ func (v *labPage) history(l labState, h labHistory, now time.Time) {
 	for _, k := range keys {
 		t, name := h.devices[k], words.Printable(k.node+" "+k.name)
 		c := hourChart{ID: fmt.Sprint("r", len(v.Devices)+1), Title: name, RxName: "received", TxName: "sent"}
-		v.Devices = append(v.Devices, c.of(t, deviceHour, now, packets))
+		if len(t.past) > 0 {
+			v.Devices = append(v.Devices, c.of(t, deviceHour, v.Span, now, packets))
+		}
+		v.Once = true
 		v.Events = append(v.Events, eventRows(name, t.events)...)
 	}
 }
 
-func (c hourChart) of(t track, w window, now time.Time, text func(float64) string) hourChart {
+func (c hourChart) now(x *point, text func(float64) string) string {
+	return fmt.Sprintf("%s %s, %s %s", text(x.rx), c.RxName, text(x.tx), c.TxName)
+}
+
+func (c hourChart) of(t track, w window, s span, now time.Time, text func(float64) string) hourChart {
+	t.past, w.span = t.past.since(now.Add(-s.lasts)), s.lasts
+	c.Start, c.Middle = s.Start, s.Half
 	// From zero, small ripples do not look like load.
 	axis := chart.LinearAxis(max(2, t.past.most())) // half of it is written as a whole number
 	c.Top, c.Half = text(axis.Hi), text(axis.Hi/2)
@@ -178,15 +206,14 @@ func (c hourChart) of(t track, w window, now time.Time, text func(float64) strin
 	lost := lists.Sum(t.past, func(p point) uint64 { return p.lost })
 	// The switch may be gone, or the page was kept open.
 	if n := len(t.past); n > 0 && now.Sub(t.past[n-1].at) <= w.most {
-		last := t.past[n-1]
-		c.Now = fmt.Sprintf("%s %s, %s %s", text(last.rx), c.RxName, text(last.tx), c.TxName)
+		c.Now = c.now(&t.past[n-1], text)
 	}
 	if lost > 0 {
 		c.Lost = words.Count(int64(lost), "frame") + " dropped in what was read"
 	}
-	c.Desc = fmt.Sprintf("Last hour, at most %s; now %s.", text(t.past.most()), cmp.Or(c.Now, "not known"))
+	c.Desc = fmt.Sprintf("Last %s, at most %s; now %s.", s.Label, text(t.past.most()), cmp.Or(c.Now, "not known"))
 	if len(t.past) == 0 {
-		c.Desc = "Last hour: two readings are needed for a rate."
+		c.Desc = fmt.Sprintf("Last %s: nothing was read.", s.Label)
 	}
 	if missed > 0 {
 		c.Desc += " Not read for " + words.Lasting(missed) + " of it."

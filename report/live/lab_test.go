@@ -35,14 +35,14 @@ func TestThePageOfALab(t *testing.T) {
 	s.sample(t.Context(), true)
 	body := page(t, mux, "/labs/pair")
 	for _, want := range []string{
-		`<h1>Lab pair <span class="tag">emulated</span></h1>`, `<a href="/">`,
+		`<h1>Lab pair</h1>`, `<a href="/">`,
 		`data-source="/labs/pair" data-every="5"`,
 		"<title>vm01 eth0: up, impaired by delay 50us, loss 0.1%", `class="wire impaired"`, ">running<", // picture
 		"As <code>rackless verify</code> or <code>rackless bench</code> found them", "1 failed",
 		`<figcaption id="p1-c">vm00 eth0 <small>`, "Not read for", `<rect class="gap"`, "not read from ",
 		`<figcaption id="r1-c">vm00 rxe0 <small>now 0 packets/s received, 100 packets/s sent`,
 		`<th scope="row">vm00 rxe0</th><td>duplicate_request</td><td class="n">7</td><td class="n">5 in `,
-		"Emulated: these rates are those of software", `<a href="/results/pair/20261122T200000Z">`,
+		`Rates over time <span class="tag">emulated</span></h2>`, `<a href="/results/pair/20261122T200000Z">`,
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page has no %q", want)
@@ -58,6 +58,71 @@ func TestThePageOfALab(t *testing.T) {
 	f.pass(time.Minute)
 	if body := page(t, mux, "/labs/pair"); !strings.Contains(body, "None was made since the lab came up") {
 		t.Error("the checks of another lab are shown")
+	}
+}
+
+func TestTheChartsOfALabFitWhatIsKnown(t *testing.T) {
+	t.Parallel()
+	f := typical(t)
+	s := New(f, Options{Addr: "127.0.0.1:1", Token: token, Now: f.clock}).s
+	mux := s.mux()
+	if body := page(t, mux, "/labs/pair"); !strings.Contains(body, "A rate takes two readings") ||
+		strings.Contains(body, "now not known") {
+		t.Error("a chart is drawn of nothing")
+	}
+	current := func(name string) string { return fmt.Sprintf(`?span=%s#hour-h" aria-current="true"`, name) }
+	for _, c := range []struct {
+		until              time.Duration
+		path, name, starts string
+	}{
+		{4 * time.Minute, "/labs/pair", "5m", "5 min ago"}, {6 * time.Minute, "/labs/pair", "15m", "15 min ago"},
+		{6 * time.Minute, "/labs/pair?span=5m", "5m", "5 min ago"},
+		{20 * time.Minute, "/labs/pair?span=no", "1h", "60 min ago"},
+		{20 * time.Minute, "/labs/pair?span=5m", "5m", "5 min ago"},
+	} {
+		for f.clock().Sub(start) < c.until {
+			f.pass(sampleEvery)
+			s.sample(t.Context(), true)
+		}
+		body := page(t, mux, c.path)
+		if !strings.Contains(body, current(c.name)) || strings.Count(body, "aria-current") != 1 ||
+			!strings.Contains(body, ">"+c.starts+"</text>") {
+			t.Errorf("%s after %v is not of %s", c.path, c.until, c.name)
+		}
+		source := `data-source="/labs/pair"`
+		if strings.Contains(c.path, "=5m") {
+			source = `data-source="/labs/pair?span=5m"`
+		}
+		if !strings.Contains(body, source) {
+			t.Errorf("%s is not read anew from %s", c.path, source)
+		}
+		if c.name == "5m" && c.until > 5*time.Minute && strings.Contains(body, "not read from") {
+			t.Errorf("%s after %v is grey, and has been read for so long", c.path, c.until)
+		}
+	}
+}
+
+// A reader who compares the table with the chart finds the same figure.
+func TestTableAndChartHaveTheSameAverage(t *testing.T) {
+	t.Parallel()
+	f := typical(t)
+	s := New(f, Options{Addr: "127.0.0.1:1", Token: token, Now: f.clock}).s
+	mux := s.mux()
+	for range 40 {
+		f.pass(time.Second)
+		if f.clock().Second()%15 < 7 {
+			f.mu.Lock()
+			f.fabrics["pair"].Ports[0].RxBytes += 1 << 20
+			f.mu.Unlock()
+		}
+		s.sample(t.Context(), false)
+	}
+	body := page(t, mux, "/labs/pair")
+	_, cell, _ := strings.Cut(body, `<th scope="row">vm00 eth0</th>`)
+	_, cell, _ = strings.Cut(cell, `<td class="n rate">`)
+	cell, _, _ = strings.Cut(cell, "<")
+	if !strings.Contains(body, "vm00 eth0 <small>now "+cell+" from the node") {
+		t.Errorf("the table has %q\n%s", cell, body)
 	}
 }
 

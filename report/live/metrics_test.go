@@ -112,7 +112,9 @@ func TestRates(t *testing.T) {
 		"too long ago":             {[]Fabric{at(0, 0, 0), at(61, 1e9, 0)}, math.NaN(), math.NaN()},
 		"too short to say":         {[]Fabric{at(0, 0, 0), at(0.001, 1e9, 0)}, math.NaN(), math.NaN()},
 		"the clock was set back":   {[]Fabric{at(10, 0, 0), at(0, 1e9, 0)}, math.NaN(), math.NaN()},
-		"the last of three":        {[]Fabric{at(0, 0, 0), at(1, 1000, 0), at(2, 1000, 0)}, 0, 0},
+		"the average of three":     {[]Fabric{at(0, 0, 0), at(1, 1000, 0), at(2, 1000, 0)}, 4000, 0},
+		"of 15 s at most":          {[]Fabric{at(0, 0, 0), at(1, 1e6, 0), at(16, 1e6, 0)}, 0, 0},
+		"longer if read seldom":    {[]Fabric{at(0, 0, 0), at(20, 20_000, 0)}, 8000, 0},
 		"a rate, and then none of it": {[]Fabric{at(0, 0, 0), at(1, 1000, 0), at(1.01, 1000, 0)}, math.NaN(),
 			math.NaN()},
 	} {

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -79,10 +80,12 @@ func (s *server) forget(labs []Lab, err error) {
 type overviewView struct {
 	Summary, At, Version            string
 	Emulated                        bool // any lab is emulated
+	Mixed                           bool // and another is not
 	Labs                            []labView
 	Studies                         []studyView
 	Results                         []resultView
-	Older                           int // results that are not listed
+	Older                           int  // results that are not listed
+	StudiesTag, ResultsTag          bool // all of them are emulated, and rows are not marked
 	LabsErr, StudiesErr, ResultsErr string
 }
 
@@ -100,6 +103,56 @@ type labView struct {
 	Ports    []portView
 	PortsErr string
 	Impaired bool // any port is impaired
+
+	labLine
+}
+
+// A labLine has a lab in one line.
+type labLine struct {
+	Running string // number of nodes
+	Off     bool   // not all are running
+	UpFor   string
+	Traffic string // of all nodes; empty if not known
+	Dropped string // frames
+	Lost    bool
+	Links   string // how many are down or impaired
+	Past    *spark
+}
+
+func newLabLine(l labState, now time.Time) labLine {
+	running := lists.Count(l.Nodes, func(n Node) bool { return n.State == "running" })
+	v := labLine{Running: fmt.Sprintf("%d of %d", running, len(l.Nodes)), Off: running < len(l.Nodes),
+		UpFor: words.Lasting(now.Sub(l.Created))}
+	if l.flow == nil {
+		return v
+	}
+	sent, known := 0.0, false
+	dropped, down, impaired := uint64(0), 0, 0
+	for _, p := range l.flow.Ports {
+		if x := l.flow.rate(p.Name); x != nil {
+			sent, known = sent+x.rx, true
+		}
+		dropped += p.drops()
+		switch {
+		case !p.Connected:
+			down++
+		case p.Impaired != "":
+			impaired++
+		}
+	}
+	if known {
+		v.Traffic = words.Rate(sent)
+	}
+	v.Dropped, v.Lost, v.Past = countText(dropped), dropped > 0, l.flow.whole().spark(l.flow.At)
+	var links []string
+	if down > 0 {
+		links = append(links, fmt.Sprintf("%d down", down))
+	}
+	if impaired > 0 {
+		links = append(links, fmt.Sprintf("%d impaired", impaired))
+	}
+	v.Links = cmp.Or(strings.Join(links, ", "), "all up")
+	return v
 }
 
 type nodeView struct {
@@ -124,11 +177,12 @@ type studyView struct {
 	Study
 	Href, State, Count, TimeLeft string
 	Percent                      int
+	Tag                          bool // marked as emulated
 }
 
 type resultView struct {
 	Lab, When, Href, What, Checks string
-	Emulated, Bad                 bool
+	Emulated, Bad, Tag            bool // Tag: marked as emulated
 	Error                         string
 }
 
@@ -150,6 +204,7 @@ func (s *server) newOverview(st *state) *overviewView {
 			}
 		}
 		v.Emulated = v.Emulated || l.Emulated
+		v.Mixed = v.Mixed || l.Emulated != st.labs[0].Emulated
 		v.Labs = append(v.Labs, newLabView(i+1, l, now))
 	}
 	for _, x := range slices.Backward(st.studies) { // latest first, like results
@@ -159,6 +214,10 @@ func (s *server) newOverview(st *state) *overviewView {
 		v.Studies = append(v.Studies, newStudyView(x))
 	}
 	v.Results = append(v.Results, lists.Map(st.results[:min(len(st.results), MaxResults)], newResultView)...)
+	v.StudiesTag = tagRows(v.Studies, func(x *studyView) (bool, bool, *bool) {
+		return x.Emulated, x.Error == "", &x.Tag
+	})
+	v.ResultsTag = tagResults(v.Results)
 	// The list must not look complete.
 	v.Older = max(0, len(st.results)-MaxResults)
 	v.Summary = fmt.Sprintf("%s with %s, %d running; %s, %d running; %s.", words.Count(len(st.labs), "lab"),
@@ -171,6 +230,24 @@ func (s *server) newOverview(st *state) *overviewView {
 	return v
 }
 
+// tagRows marks emulated rows if others are of hardware. If all are emulated, it returns true, for the section.
+func tagRows[T any](all []T, of func(*T) (emulated, known bool, tag *bool)) bool {
+	some, others := false, false
+	for i := range all {
+		emulated, known, _ := of(&all[i])
+		some, others = some || emulated, others || known && !emulated
+	}
+	for i := range all {
+		emulated, _, tag := of(&all[i])
+		*tag = emulated && others
+	}
+	return some && !others
+}
+
+func tagResults(all []resultView) bool {
+	return tagRows(all, func(x *resultView) (bool, bool, *bool) { return x.Emulated, x.Error == "", &x.Tag })
+}
+
 func errorText(err error) string {
 	if err == nil {
 		return ""
@@ -181,7 +258,7 @@ func errorText(err error) string {
 // newLabView has faults above the tables, with the commands that fix them.
 func newLabView(id int, l labState, now time.Time) labView {
 	v := labView{ID: id, Name: words.Printable(l.Name), Href: "/labs/" + url.PathEscape(l.Name), Emulated: l.Emulated,
-		Switch: l.HasSwitch, PortsErr: errorText(l.flowErr)}
+		Switch: l.HasSwitch, PortsErr: errorText(l.flowErr), labLine: newLabLine(l, now)}
 	about := []string{"up for " + words.Lasting(now.Sub(l.Created))}
 	if l.Driver != "" {
 		about = append(about, "made by "+l.Driver)

@@ -239,12 +239,9 @@ func TestTheOverviewShowsEverything(t *testing.T) {
 	_, body := ask(t, base+"/", nil)
 	for _, want := range []string{
 		"2 labs with 5 nodes, 2 running; 2 studies, 1 running; 3 stored results.", "As of 2026-11-22 21:00:04 UTC",
-		`<a href="/labs/half">half</a> <span class="tag">emulated</span>`, "Not ready:", "vm00 is dead",
-		"its machine did not answer within 1s",
-		"no KVM: /dev/kvm is not there",
-		"the switch of lab half does not answer",
-		"vm00 eth0", `<td class="n rate">1.00 Mb/s</td><td class="n rate">2.00 Mb/s</td>`, "delay 50us, loss 0.1%",
-		"52\u202f211", "last minute: at most 2.00 Mb/s",
+		`Labs <span class="tag">emulated</span></h2>`, `<a href="/labs/half">half</a>`, "Not ready:", "vm00 is dead",
+		`<td class="off">0 of 3</td>`, "the switch of lab half does not answer", "<td>2 of 2</td>",
+		`<td class="n rate">3.00 Mb/s</td>`, "<td>1 impaired</td>", "last minute: at most 3.00 Mb/s",
 		`<a href="/studies/contention">contention</a>`, "10 of 32 runs", "about 9 min",
 		"placement=pin contention=cpu:2", "complete",
 		`<a href="/results/pair/20261122T200000Z">`, "61 figures of ib_write_bw, ib_write_lat, iperf3",
@@ -252,6 +249,19 @@ func TestTheOverviewShowsEverything(t *testing.T) {
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page has no %q", want)
+		}
+	}
+	if n := strings.Count(body, `class="tag"`); n != 3 {
+		t.Errorf("%d tags, want one in each section", n)
+	}
+	_, labs := ask(t, base+"/labs/pair", nil)
+	_, half := ask(t, base+"/labs/half", nil)
+	labs += half
+	for _, want := range []string{"its machine did not answer within 1s", "no KVM: /dev/kvm is not there",
+		"vm00 eth0", `<td class="n rate">1.00 Mb/s</td><td class="n rate">2.00 Mb/s</td>`, "delay 50us, loss 0.1%",
+		"52\u202f211", "last minute: at most 2.00 Mb/s"} {
+		if !strings.Contains(labs, want) {
+			t.Errorf("the pages of the labs have no %q", want)
 		}
 	}
 	if strings.Index(body, ">contention<") > strings.Index(body, ">demo<") {
@@ -275,7 +285,8 @@ func TestAnEmptyMachineSaysWhatToDoNext(t *testing.T) {
 
 func TestAPartThatFailsIsSaidInItsPlace(t *testing.T) {
 	t.Parallel()
-	shown := map[string]string{"labs": "vm00 eth0", "studies": "Does pinning help?", "results": "61 figures"}
+	shown := map[string]string{"labs": `<a href="/labs/pair">`, "studies": "Does pinning help?",
+		"results": "61 figures"}
 	for part := range shown {
 		t.Run(part, func(t *testing.T) {
 			t.Parallel()
@@ -443,7 +454,8 @@ func TestHostileNamesStayText(t *testing.T) {
 			t.Errorf("the page has %q from a name", bad)
 		}
 	}
-	if n := strings.Count(body, "&lt;script&gt;"); n < 10 {
+	_, lab := ask(t, base+"/labs/"+url.PathEscape(evil), nil)
+	if n := strings.Count(body+lab, "&lt;script&gt;"); n < 10 {
 		t.Errorf("the name is shown %d times, want it in most places", n)
 	}
 	resp, text := ask(t, base+"/metrics", nil)
