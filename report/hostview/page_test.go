@@ -63,7 +63,7 @@ func TestThePageSaysWhatTheOtherFormsSay(t *testing.T) {
 		"<dt>evidence</dt><dd><code>/sys/bus/pci/devices/0000:21:00.0: current_link_speed=2.5 GT/s",
 		"<dt>impact</dt><dd>Copies to and from the GPU", "<dt>fix</dt><dd>Put load on the GPU",
 		`<td class="phb">PHB</td>`, `<td class="self">X</td>`, "not a measurement of this machine",
-		"<h2>NUMA nodes</h2>", "<h2>GPUs</h2>", "<h2>NICs</h2>", "<h2>Storage</h2>", "<h2>Tenants</h2>",
+		"<h2>NUMA nodes</h2>", "<h2>GPUs</h2>", "<h2>NICs</h2>", "<h2>Storage</h2>", "<h2>VMs</h2>",
 		"Default route (ipv4): eno1", "permission denied",
 	} {
 		if !strings.Contains(page, want) {

@@ -47,7 +47,7 @@ func TestAPlacementShowsWhoHasWhat(t *testing.T) {
 			t.Errorf("no %s", want)
 		}
 	}
-	for _, bad := range []string{">isolated<", ">tenants vm00<", `class="hatch"`} {
+	for _, bad := range []string{">isolated<", ">VMs vm00<", `class="hatch"`} {
 		if strings.Contains(svg, bad) {
 			t.Errorf("the picture of a plan has %s", bad)
 		}

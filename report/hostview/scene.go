@@ -214,7 +214,7 @@ func (v *view) nodeRoom(n *topology.NUMANode, blocks []block) room {
 		line("hugepages " + pools)
 	}
 	if held := v.tenantsOn(n.CPUs); len(held) > 0 {
-		line("tenants " + some(held, 4))
+		line("VMs " + some(held, 4))
 	}
 	r.Caches = v.cacheCells(n.CPUs)
 	r.Full = fmt.Sprintf("%s: CPUs %s; %s", r.Title, setText(&n.CPUs, 1<<20), strings.Join(full, "; "))

@@ -289,7 +289,7 @@ func TestWhatIsWrongIsDrawnThoughItsKindIsNot(t *testing.T) {
 func TestTenantsAndIsolatedCoresAreSeen(t *testing.T) {
 	v := newView(NewDocument(epyc(), nil))
 	r := newScene(v).Groups[0].Rooms[0]
-	if !strings.Contains(strings.Join(r.Lines, "|"), "tenants vm00") {
+	if !strings.Contains(strings.Join(r.Lines, "|"), "VMs vm00") {
 		t.Errorf("got %q", r.Lines)
 	}
 	var isolated int

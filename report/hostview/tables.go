@@ -329,7 +329,7 @@ func (v *view) diskNode(d *topology.Disk) *int {
 
 // tenantGrid prefers pinned CPUs to CPUs on which a VM floats; "any" has no restrictions.
 func (v *view) tenantGrid() grid {
-	g := grid{Title: "Tenants", Heads: []head{
+	g := grid{Title: "VMs", Heads: []head{
 		{Name: "name", Least: 10}, {Name: "state"}, {Name: "vCPUs", Right: true}, {Name: "on CPUs", Least: 12},
 		{Name: "memory", Right: true}, {Name: "nodes", Least: 6, Drop: 1}, {Name: "devices", Least: 12},
 	}}

@@ -47,7 +47,7 @@ func (p printer) rivals(t rivalsText) {
 func newRivalsText(pl *plan.Plan, outcomes []rivals.Outcome) rivalsText {
 	// Only the last column wraps, and names may be long.
 	t := rivalsText{Table: hostview.Table{Title: "The same lab as placed by the rules of others",
-		Columns: show.Columns("cost>", "against ours>", "breaks", "placed by"),
+		Columns: show.Columns("score>", "against ours>", "breaks", "placed by"),
 		Rows:    [][]string{{strconv.FormatInt(pl.Cost, 10), "", "none", "rackless"}}}}
 	for i := range outcomes {
 		o := &outcomes[i]
@@ -79,13 +79,13 @@ func rivalLines(pl *plan.Plan, o *rivals.Outcome) []string {
 		lines = append(lines, "breaks: "+b)
 	}
 	if len(o.Broken) > 0 {
-		lines = append(lines, "Its cost is of the nearest placement by whole cores, rounded in its favour.")
+		lines = append(lines, "Its score is of the nearest placement by whole cores, rounded in its favour.")
 	}
 	if o.Placement == nil {
 		return append(lines, "refuses: "+o.Refused)
 	}
 	if s := termsAgainst(pl.Terms, o.Terms); s != "" {
-		return append(lines, "costs: "+s)
+		return append(lines, "score: "+s)
 	}
 	return append(lines, "Each term is as ours.")
 }

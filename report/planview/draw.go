@@ -78,7 +78,7 @@ func owners(pl *plan.Plan, h *topology.Host) []hostview.Owner {
 	return append(out,
 		hostview.Owner{Name: "host", Role: hostview.RoleHost, CPUs: keep.CPUs.Difference(emulators)},
 		hostview.Owner{Name: "host and emulator threads", Role: hostview.RoleEmulator, CPUs: emulators},
-		hostview.Owner{Name: "tenants that were there before", Role: hostview.RoleTenant, CPUs: keep.TenantCPUs},
+		hostview.Owner{Name: "VMs that were there before", Role: hostview.RoleTenant, CPUs: keep.TenantCPUs},
 		hostview.Owner{Name: "free", Role: hostview.RoleFree, CPUs: free(pl, h)})
 }
 

@@ -228,12 +228,12 @@ func priceText(cost *int64) string {
 	case cost == nil:
 		return "which is not possible here"
 	case *cost == 0:
-		return "at the same cost"
+		return "with the same score"
 	case *cost < 0:
 		// The search was stopped before its proof.
-		return fmt.Sprintf("which costs %d less: the search was stopped too early", -*cost)
+		return fmt.Sprintf("which scores %d lower: the search was stopped too early", -*cost)
 	}
-	return fmt.Sprintf("which costs %d more", *cost)
+	return fmt.Sprintf("which scores %d higher", *cost)
 }
 
 // capital leaves names of programs and options alone: ib_write_lat, isolcpus=.

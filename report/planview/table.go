@@ -217,7 +217,7 @@ func hostFacts(pl *plan.Plan) []fact {
 	out := []fact{{"housekeeping", fmt.Sprintf("%s: CPUs %s", words.Count(pl.Housekeeping.Cores, "core"),
 		setOrNone(pl.Housekeeping.CPUs))}}
 	if !pl.Housekeeping.TenantCPUs.IsEmpty() {
-		out = append(out, fact{"tenants", "CPUs " + pl.Housekeeping.TenantCPUs.String()})
+		out = append(out, fact{"other VMs", "CPUs " + pl.Housekeeping.TenantCPUs.String()})
 	}
 	pages := lists.Map(pl.Hugepages,
 		func(h plan.Hugepages) string { return pagesText(h, fmt.Sprintf(" on NUMA node %d", h.NUMANode)) })
