@@ -5,6 +5,7 @@ import (
 	_ "embed" // for the template
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -65,12 +66,20 @@ var pictureTemplate = sync.OnceValue(func() *template.Template {
 func (p *picture) svg(b *bytes.Buffer, v *view, id, class, style string) {
 	err := pictureTemplate().Execute(b, struct {
 		*picture
-		ID, Class, Heading, Description, Style string
-		Paths                                  []svgPath
-	}{p, id, strings.TrimSpace("hv " + class), v.heading(), v.describe(), style, p.svgCells()})
+		ID, Class, Role, Heading, Description, Style string
+		Paths                                        []svgPath
+	}{p, id, strings.TrimSpace("hv " + class), p.role(), v.heading(), v.describe(), style, p.svgCells()})
 	if err != nil { // cannot fail: template and data are of this package
 		panic(err)
 	}
+}
+
+// role is not "img" for a picture with links, because programs that read aloud do not enter an image.
+func (p *picture) role() string {
+	if slices.ContainsFunc(p.Texts, func(s textShape) bool { return s.Link != "" }) {
+		return "group"
+	}
+	return "img"
 }
 
 func each[S any](shapes []S, svg func(S) string) string {
