@@ -38,6 +38,8 @@ var (
 		capNicFlowTable: 1, capCqResize: 1, capCqModeration: 1, capCqOi: 1, capBlockLbMc: 1, capCd: 1,
 		capCompactAddressVector: 1,
 		capQkv:                  1, capPkv: 1, capXrc: 1, capUd: 1, capUc: 1, capRc: 1, capLogMaxL2Table: 6,
+		// Raw packet queues of two programs hear each other: mlx5_ib enables this loopback for the second one.
+		capDisableLocalLbUc: 1, capDisableLocalLbMc: 1,
 		capLogMaxVlanList: 5, capLogMaxCurrentMcList: 5,
 		capLogMaxCurrentUcList: 5, capCqPeriodStartFromCqe: 1, capBasicCyclicRcvWqe: 1,
 		// lib/clock.c of mlx5_core converts the timer of the init segment and the time stamps of CQEs by it.
@@ -71,9 +73,10 @@ var (
 	// address under v2, as documents expect.
 	roceCaps = map[bits]uint64{roceCapRoceVersion: 1<<0 | 1<<2, roceCapL3Type: 7, roceCapRRoceDestUdpPort: 4791,
 		roceCapRRoceMaxSrcUdpPort: 0xffff, roceCapRRoceMinSrcUdpPort: 0xc000, roceCapRoceAddressTableSize: maxGIDs}
-	// Bits of flow_table_properties_nic_receive in struct flow_table_nic_cap. The first line has ft_support,
-	// flow_modify_en and modify_root.
-	flowCaps = map[bits]uint64{0x200<<8 | 1: 1, 0x203<<8 | 1: 1, 0x204<<8 | 1: 1,
+	// Bits of flow_table_properties_nic_receive in struct flow_table_nic_cap. The first line has
+	// ft_support, flow_modify_en, modify_root, identified_miss_table_mode and flow_table_modify. Only with all of them
+	// does mlx5_core have tables for flows of users (ibv_create_flow), of ethtool -N and of tc.
+	flowCaps = map[bits]uint64{0x200<<8 | 1: 1, 0x203<<8 | 1: 1, 0x204<<8 | 1: 1, 0x205<<8 | 1: 1, 0x206<<8 | 1: 1,
 		0x222<<8 | 6: 16, 0x238<<8 | 8: 64, // log of a table's size; levels
 		0x278<<8 | 8: 10, 0x298<<8 | 8: 6, 0x2b8<<8 | 8: 16} // logs of numbers of tables, destinations, flows
 )

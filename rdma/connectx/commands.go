@@ -95,9 +95,9 @@ func init() {
 		0x90d: with(queues, modifyRMP),    // MODIFY_RMP
 		0x90e: with(queues, destroyQueue), // DESTROY_RMP
 		0x90f: queryWQ(queueRMP),          // QUERY_RMP
-		0x912: createOther(0x912),         // CREATE_TIS
+		0x912: tises.create,               // CREATE_TIS
 		0x913: nothing,                    // MODIFY_TIS
-		0x914: destroyOther(0x912),        // DESTROY_TIS
+		0x914: tises.destroy,              // DESTROY_TIS
 		0x916: rqts.create,                // CREATE_RQT
 		0x917: modifyRQT,                  // MODIFY_RQT
 		0x918: rqts.destroy,               // DESTROY_RQT
@@ -172,6 +172,8 @@ var (
 		func(in []byte) *tir { return readTIR(in[0x20:]) }}
 	rqts = object[[]uint32]{1 << 12, func(p *Port) map[uint32][]uint32 { return p.RQTs },
 		func(in []byte) []uint32 { return readRQT(in[0x20:]) }}
+	tises = object[uint32]{1 << 12, func(p *Port) map[uint32]uint32 { return p.TISs },
+		func(in []byte) uint32 { return tiscDomain.get32(in[0x20:]) }}
 	groups = object[*flowGroup]{1 << 20, func(p *Port) map[uint32]*flowGroup { return p.Groups }, readGroup}
 )
 
@@ -250,7 +252,7 @@ func queryISSI(_ *Port, _, out []byte, _ uint32) status {
 }
 
 // special returns resd_lkey, the end of receive lists; see nextRecv.
-func special(_ *Port, _, out []byte, _ uint32) status {
+func special(p *Port, _, out []byte, _ uint32) status {
 	be.PutUint32(out[0xc:], reservedKey)
 	return ok
 }

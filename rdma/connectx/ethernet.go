@@ -1,6 +1,7 @@
 package connectx
 
 import (
+	"slices"
 	"time"
 
 	"github.com/rackless/rackless/rdma/roce"
@@ -95,7 +96,9 @@ func (p *Port) sendFrame(q *queue, w []byte) (st roce.Status, rest time.Duration
 		if flags&0xc0 != 0 { // L3 and L4 checksums
 			fixChecksums(f)
 		}
-		p.transmit(f)
+		if !p.loopback(q, f) {
+			p.transmit(f)
+		}
 		if q.frame++; q.frame < cut.count {
 			if rest = p.ethernetPause(); rest != 0 {
 				return 0, rest
@@ -163,6 +166,32 @@ func (p *Port) transmit(f []byte) {
 	p.netDirty = true
 }
 
+// loopback gives a frame to the adapter's own queues if it is for them, and reports whether it is for nobody else. The
+// driver enables this only while several programs have raw packet queues, and its own queues do not hear themselves.
+func (p *Port) loopback(q *queue, f []byte) bool {
+	if len(f) < 14 || !p.up() {
+		return false
+	}
+	from := sender{domain: p.TISs[sqcTis.get32(q.Ctx)], cast: selfMulticast}
+	off := vportNoMcLb
+	if f[0]&1 == 0 {
+		if to := [6]byte(f); to != p.nic.MAC && !slices.Contains(p.UCList, to) {
+			return false
+		}
+		from.cast, off = selfUnicast, vportNoUcLb
+	}
+	if p.VPort == nil || !off.is(p.VPort) {
+		for _, to := range p.steer(f, &from) {
+			p.receiveInto(to, f)
+		}
+	}
+	if from.cast == selfMulticast {
+		return false
+	}
+	p.Traffic.EthTx.count(f) // without loopback it ends at the switch, which sends nothing back to its port
+	return true
+}
+
 // receive accepts a frame from the wire. The MTU register counts 22 bytes of header, tag and FCS (MLX5E_ETH_HARD_MTU of
 // the driver). Frames here have no FCS, so its 4 bytes leave room for further tags.
 func (p *Port) receive(f []byte) {
@@ -174,7 +203,7 @@ func (p *Port) receive(f []byte) {
 		return
 	}
 	p.Traffic.PrioRx[p.priority(f)].add(roce.Traffic{Packets: 1, Bytes: uint64(len(f))})
-	for _, q := range p.steer(f) {
+	for _, q := range p.steer(f, nil) {
 		p.receiveInto(q, f)
 	}
 }

@@ -204,7 +204,7 @@ func TestTablesThatLeadToThemselves(t *testing.T) {
 	p.setFlowEntry(flowKey{Table: 1}, &flow{Action: actionForward,
 		Dests: slices.Repeat([]uint32{destTable<<24 | 1}, maxDests)})
 	p.Root = 1
-	if out := p.steer(make([]byte, 60)); len(out) != 0 {
+	if out := p.steer(make([]byte, 60), nil); len(out) != 0 {
 		t.Errorf("got %d targets, want none", len(out))
 	}
 }

@@ -143,7 +143,7 @@ func FuzzSteer(f *testing.F) {
 			}
 			p.Misses[uint32(b[0]&7)] = uint32(b[7] & 7)
 		}
-		if n := len(p.steer(frame)); n > maxDests {
+		if n := len(p.steer(frame, nil)); n > maxDests {
 			t.Errorf("%d destinations", n)
 		}
 	})

@@ -114,6 +114,12 @@ const (
 	sqcState     bits = 0x8<<8 | 4
 	sqcUserIndex bits = 0x28<<8 | 24
 	sqcCqn       bits = 0x48<<8 | 24
+	sqcTis       bits = 0x168<<8 | 24
+)
+
+// struct tisc, at 0x20 of CREATE_TIS
+const (
+	tiscDomain bits = 0x128<<8 | 24
 )
 
 // struct rqc
@@ -195,6 +201,8 @@ const (
 	tircInlineRqn     bits = 0xe8<<8 | 24
 	tircIndirectTable bits = 0x108<<8 | 24
 	tircRxHashFn      bits = 0x120<<8 | 4
+	tircSelfLb        bits = 0x126<<8 | 2
+	tircDomain        bits = 0x128<<8 | 24
 )
 
 // struct rqtc
@@ -210,6 +218,8 @@ const (
 // struct nic_vport_context. The list of addresses follows at 0x100.
 const (
 	vportMinWqeInlineMode bits = 0x5<<8 | 3
+	vportNoMcLb           bits = 0x1d<<8 | 1
+	vportNoUcLb           bits = 0x1e<<8 | 1
 	vportRoceEn           bits = 0x1f<<8 | 1
 	vportMtu              bits = 0x130<<8 | 16
 	vportSystemImageGuid  bits = 0x140<<8 | 64
@@ -315,6 +325,8 @@ const (
 	capLogMaxWqSz                   bits = 0x3db<<8 | 5
 	capLogMaxVlanList               bits = 0x3eb<<8 | 5
 	capLogMaxCurrentMcList          bits = 0x3f3<<8 | 5
+	capDisableLocalLbUc             bits = 0x3e1<<8 | 1
+	capDisableLocalLbMc             bits = 0x3e2<<8 | 1
 	capLogMaxCurrentUcList          bits = 0x3fb<<8 | 5
 	capLogMaxL2Table                bits = 0x483<<8 | 5
 	capDeviceFrequencyMhz           bits = 0x4c0<<8 | 32

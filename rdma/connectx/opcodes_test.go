@@ -46,6 +46,8 @@ const (
 	opCreateRQT     = 0x916
 	opSetRoot       = 0x92f
 	opCreateTable   = 0x930
+	opModifyTIR     = 0x901
+	opCreateTIS     = 0x912
 	opCreateGroup   = 0x933
 	opSetFlow       = 0x936
 )

@@ -234,8 +234,10 @@ func modifyVPort(p *Port, in, _ []byte, _ uint32) status {
 		p.VPort = make([]byte, vportSize)
 		vportRoceEn.put(p.VPort, 1)
 	}
-	// Bits of field_select: 1 roce_en, 2 list of addresses, 4 promiscuous modes.
-	for f, b := range map[bits]uint{vportRoceEn: 1, vportPromiscUc: 4, vportPromiscMc: 4, vportPromiscAll: 4} {
+	// Bits of field_select, from the least: 1 roce_en, 2 list of addresses, 4 promiscuous modes, 10 and 11 loopback of
+	// multicasts and unicasts.
+	for f, b := range map[bits]uint{vportRoceEn: 1, vportPromiscUc: 4, vportPromiscMc: 4, vportPromiscAll: 4,
+		vportNoMcLb: 10, vportNoUcLb: 11} {
 		if sel>>b&1 != 0 {
 			f.put(p.VPort, f.get(x))
 		}

@@ -12,11 +12,19 @@ type tir struct {
 	Fields   uint32
 	L3, L4   uint8 // 0 IPv4, TCP; 1 IPv6, UDP
 	Key      [40]byte
+	Domain   uint32 // transport domain
+	Self     uint8  // frames of its own domain that it takes: bits of selfUnicast and selfMulticast
 }
+
+// Bits of self_lb_block of a TIR, which say against the name of the field what is let through.
+const (
+	selfUnicast   = 1
+	selfMulticast = 2
+)
 
 func readTIR(x []byte) *tir {
 	t := &tir{Indirect: tircDispType.get(x) == 1, RQ: tircInlineRqn.get32(x), RQT: tircIndirectTable.get32(x),
-		Hash: uint8(tircRxHashFn.get(x))}
+		Hash: uint8(tircRxHashFn.get(x)), Domain: tircDomain.get32(x), Self: uint8(tircSelfLb.get(x))}
 	copy(t.Key[:], x[0x28:])
 	f := be.Uint32(x[0x50:])
 	t.L3, t.L4, t.Fields = uint8(f>>31), uint8(f>>30&1), f&0x3fffffff
@@ -28,17 +36,21 @@ const (
 	tirLRO = 1 << iota
 	tirTable
 	tirHash
+	_
 	tirLoopback
 )
 
 func modifyTIR(p *Port, t *tir, in, _ []byte) status {
-	// LRO is not offered, and loopback has no effect here.
+	// LRO is not offered.
 	n, mask := readTIR(in[0x20:]), be.Uint64(in[0x10:])
 	if mask&tirTable != 0 {
 		t.RQT, t.Indirect = n.RQT, true
 	}
 	if mask&tirHash != 0 {
 		t.Hash, t.Key, t.L3, t.L4, t.Fields = n.Hash, n.Key, n.L3, n.L4, n.Fields
+	}
+	if mask&tirLoopback != 0 {
+		t.Self = n.Self
 	}
 	return ok
 }
@@ -238,25 +250,46 @@ func headers(f []byte) (m [matchSize]byte) {
 	return m
 }
 
-func (p *Port) steer(f []byte) []target {
-	m := headers(f)
-	var out []target
-	visits, masks := maxVisits, maxMasks
-	p.walk(p.Root, &m, &visits, &masks, &out)
-	return out
+// sender is the source of a frame that comes back to the adapter which has sent it: the transport domain of its queue,
+// and selfUnicast or selfMulticast.
+type sender struct {
+	domain uint32
+	cast   uint8
+}
+
+// hears reports whether the TIR takes a frame. Frames of its own adapter are for other transport domains, which are
+// other programs. from is nil for frames from the wire.
+func (t *tir) hears(from *sender) bool {
+	return from == nil || t.Domain != from.domain || t.Self&from.cast != 0
+}
+
+// steer returns the queues for a frame.
+func (p *Port) steer(f []byte, from *sender) []target {
+	s := steering{p: p, m: headers(f), from: from, visits: maxVisits, masks: maxMasks}
+	s.walk(p.Root)
+	return s.out
+}
+
+// steering is the way of one frame through the flow tables.
+type steering struct {
+	p             *Port
+	m             [matchSize]byte
+	from          *sender
+	visits, masks int // that are left
+	out           []target
 }
 
 // walk follows a table. The smallest matching index wins; groups have ranges of indices, so precise masks come first. A
 // guest's tables may form circles and lead to many others, so visits and masks are limited.
-func (p *Port) walk(table uint32, m *[matchSize]byte, visits, masks *int, out *[]target) {
-	if *visits == 0 || len(*out) >= maxDests {
+func (s *steering) walk(table uint32) {
+	if s.visits == 0 || len(s.out) >= maxDests {
 		return
 	}
-	*visits--
-	best := p.match(table, m, masks)
+	s.visits--
+	best := s.p.match(table, &s.m, &s.masks)
 	if best == nil {
-		if next := p.Misses[table]; next != 0 {
-			p.walk(next, m, visits, masks, out)
+		if next := s.p.Misses[table]; next != 0 {
+			s.walk(next)
 		}
 		return
 	}
@@ -266,10 +299,10 @@ func (p *Port) walk(table uint32, m *[matchSize]byte, visits, masks *int, out *[
 	for _, d := range best.Dests {
 		switch d >> 24 {
 		case destTable:
-			p.walk(d&0xffffff, m, visits, masks, out)
+			s.walk(d & 0xffffff)
 		case destTIR:
-			if t := p.TIRs[d&0xffffff]; t != nil && len(*out) < maxDests {
-				*out = append(*out, p.spread(t, m))
+			if t := s.p.TIRs[d&0xffffff]; t != nil && t.hears(s.from) && len(s.out) < maxDests {
+				s.out = append(s.out, s.p.spread(t, &s.m))
 			}
 		}
 	}

@@ -33,6 +33,7 @@ type tables struct {
 	PDs       map[uint32]bool
 	GIDs      map[uint32]gidEntry
 	TIRs      map[uint32]*tir
+	TISs      map[uint32]uint32 // their transport domains
 	RQTs      map[uint32][]uint32
 	Flows     map[flowKey]*flow
 	Groups    map[uint32]*flowGroup
@@ -89,7 +90,8 @@ func randomNumbers() map[kind]uint32 {
 func newTables() tables {
 	return tables{Next: randomNumbers(), EQs: map[uint32]*eq{}, CQs: map[uint32]*cq{}, Queues: map[uint32]*queue{},
 		Keys: map[uint32]*mkey{}, PDs: map[uint32]bool{}, GIDs: map[uint32]gidEntry{}, TIRs: map[uint32]*tir{},
-		RQTs: map[uint32][]uint32{}, Flows: map[flowKey]*flow{}, flows: flowTables{}, Groups: map[uint32]*flowGroup{},
+		TISs: map[uint32]uint32{}, RQTs: map[uint32][]uint32{}, Flows: map[flowKey]*flow{}, flows: flowTables{},
+		Groups:   map[uint32]*flowGroup{},
 		Misses:   map[uint32]uint32{},
 		Counters: map[uint32]*roce.Counters{}, Mcast: map[mcast]bool{}, groups: map[roce.GID][]uint32{},
 		Others: map[uint64]bool{},
