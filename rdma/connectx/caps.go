@@ -61,6 +61,8 @@ var (
 		// roce_accl enables roce_slow_restart.
 		capQos: 1, capVportGroupManager: 1, capEts: 1, capQcamReg: 1, capRoceAccl: 1,
 	}
+	// newCaps are general capabilities that cards after the ConnectX-4 Lx have in addition.
+	newCaps = map[bits]uint64{capDumpFillMkey: 1, capDeviceMemory: 1}
 	// struct per_protocol_networking_offload_caps. Without csum_cap, max_lso_cap, vlan_cap and rss_ind_tbl_cap
 	// (mlx5_eth_supported of en_main.c) there is no netdev, and the RDMA port stays down. Inline mode 2 means that the
 	// WQE need not contain headers.
@@ -95,12 +97,19 @@ func queryCaps(p *Port, in, out []byte, _ uint32) status {
 			return ok
 		}
 		putAll(o, generalCaps)
+		if p.newer() {
+			putAll(o, newCaps)
+		}
 	case capsEth:
 		putAll(o, ethCaps)
 	case capsAtomic:
 		putAll(o, atomicCaps)
 	case capsRoCE:
 		putAll(o, roceCaps)
+	case capsMemory:
+		if p.newer() {
+			putAll(o, memoryCaps)
+		}
 	case capsFlow:
 		putAll(o, flowCaps)
 		for i := range 16 {

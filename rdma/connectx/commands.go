@@ -27,6 +27,8 @@ func init() {
 		0x201: with(keys, queryKey),       // QUERY_MKEY
 		0x202: with(keys, destroyKey),     // DESTROY_MKEY
 		0x203: special,                    // QUERY_SPECIAL_CONTEXTS
+		0x205: allocMemic,                 // ALLOC_MEMIC
+		0x206: deallocMemic,               // DEALLOC_MEMIC
 		0x301: createEQ,                   // CREATE_EQ
 		0x302: destroyEQ,                  // DESTROY_EQ
 		0x303: nothing,                    // QUERY_EQ
@@ -122,7 +124,7 @@ func init() {
 func createOther(op uint16) handler {
 	k, limitTo := kindOther, uint32(1<<16)
 	if op == opAllocUAR {
-		k, limitTo = kindUAR, barSize/pageSize
+		k, limitTo = kindUAR, memicBase/pageSize
 	}
 	return func(p *Port, _, out []byte, _ uint32) status {
 		id := func(n uint32) uint64 { return uint64(op)<<32 | uint64(n) }
@@ -170,10 +172,10 @@ var (
 	domains = object[bool]{1 << 24, func(p *Port) map[uint32]bool { return p.PDs }, func([]byte) bool { return true }}
 	tirs    = object[*tir]{1 << 12, func(p *Port) map[uint32]*tir { return p.TIRs },
 		func(in []byte) *tir { return readTIR(in[0x20:]) }}
-	rqts = object[[]uint32]{1 << 12, func(p *Port) map[uint32][]uint32 { return p.RQTs },
-		func(in []byte) []uint32 { return readRQT(in[0x20:]) }}
 	tises = object[uint32]{1 << 12, func(p *Port) map[uint32]uint32 { return p.TISs },
 		func(in []byte) uint32 { return tiscDomain.get32(in[0x20:]) }}
+	rqts = object[[]uint32]{1 << 12, func(p *Port) map[uint32][]uint32 { return p.RQTs },
+		func(in []byte) []uint32 { return readRQT(in[0x20:]) }}
 	groups = object[*flowGroup]{1 << 20, func(p *Port) map[uint32]*flowGroup { return p.Groups }, readGroup}
 )
 
@@ -254,6 +256,9 @@ func queryISSI(_ *Port, _, out []byte, _ uint32) status {
 // special returns resd_lkey, the end of receive lists; see nextRecv.
 func special(p *Port, _, out []byte, _ uint32) status {
 	be.PutUint32(out[0xc:], reservedKey)
+	if p.newer() {
+		be.PutUint32(out[8:], fillKey)
+	}
 	return ok
 }
 

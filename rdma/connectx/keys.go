@@ -97,6 +97,40 @@ func (p *Port) bound(key, qpn uint32) bool {
 // reservedKey, for physical addresses, ends a receive list.
 const reservedKey = 0x100
 
+// fillKey is the key of a null region (dump_fill_mkey): what is read by it are zeros, and what is written is dropped.
+// Only its own adapter uses it.
+const fillKey = 0x300
+
+// newer reports whether the card is a ConnectX-5 or later, which have null regions and device memory.
+func (p *Port) newer() bool { return p.model.psid != connectX4Lx.psid }
+
+// zeros is what is read by fillKey. Its length keeps lists short.
+var zeros = make([]byte, 64<<10)
+
+// filled appends pieces for n bytes by fillKey.
+func (p *Port) filled(out []seg, check bool, n uint64, a roce.Access) ([]seg, roce.Fault) {
+	b := zeros
+	switch {
+	case !p.newer() || a&^(roce.LocalRead|roce.LocalWrite) != 0:
+		return out, roce.FaultKey
+	case check:
+		return out, 0
+	case a&roce.LocalWrite != 0:
+		if p.dropped == nil {
+			p.dropped = make([]byte, len(zeros))
+		}
+		b = p.dropped
+	}
+	for ; n > 0; n -= min(n, uint64(len(b))) {
+		if len(out) == maxSegs {
+			return out, roce.FaultAddress
+		}
+		l := min(n, uint64(len(b)))
+		out = append(out, seg{n: l, b: b[:l]})
+	}
+	return out, 0
+}
+
 func createKey(p *Port, in, out []byte, _ uint32) status {
 	n := p.number(kindKey, maxKeyNumber, func(n uint32) bool { return p.Keys[n] != nil })
 	if n == 0 {
@@ -201,6 +235,9 @@ func (p *Port) check(key, pd uint32, va, n uint64, a roce.Access) roce.Fault {
 // find alone decides which memory a queue or a peer may access. It checks key, protection domain, rights and range at
 // each use, because the key may have been destroyed or changed.
 func (p *Port) find(out []seg, check bool, key, pd uint32, va, n uint64, a roce.Access) ([]seg, roce.Fault) {
+	if key == fillKey {
+		return p.filled(out, check, n, a)
+	}
 	k := p.Keys[key>>8]
 	switch {
 	case k == nil || k.Key != key || k.Free:
@@ -209,6 +246,8 @@ func (p *Port) find(out []seg, check bool, key, pd uint32, va, n uint64, a roce.
 		return out, roce.FaultDomain
 	case k.Access&a != a:
 		return out, roce.FaultRights
+	case k.Mode == modeMEMIC:
+		return p.memicOf(out, check, k, va, n)
 	// Differences cannot wrap, unlike a sum of Start and Len.
 	case va+n < va, !k.Any && (va < k.Start || va-k.Start > k.Len || n > k.Len-(va-k.Start)):
 		return out, roce.FaultRange

@@ -254,6 +254,7 @@ const (
 	capLogMaxEqSz                   bits = 0xe0<<8 | 8
 	capLogMaxMkey                   bits = 0xea<<8 | 6
 	capLogMaxEq                     bits = 0xfc<<8 | 4
+	capDumpFillMkey                 bits = 0xf8<<8 | 1
 	capFixedBufferSize              bits = 0x108<<8 | 1
 	capLogMaxMrwSz                  bits = 0x109<<8 | 7
 	capUmrExtendedTranslationOffset bits = 0x118<<8 | 1
@@ -273,6 +274,7 @@ const (
 	capVportGroupManager            bits = 0x1a0<<8 | 1
 	capEts                          bits = 0x1a5<<8 | 1
 	capNicFlowTable                 bits = 0x1a6<<8 | 1
+	capDeviceMemory                 bits = 0x1a8<<8 | 1
 	capLocalCaAckDelay              bits = 0x1ab<<8 | 5
 	capEnhancedErrorQCounters       bits = 0x1b1<<8 | 1
 	capPortType                     bits = 0x1b6<<8 | 2
@@ -323,10 +325,10 @@ const (
 	capLogMaxStrideSzSq             bits = 0x3b3<<8 | 5
 	capLogMinStrideSzSq             bits = 0x3bb<<8 | 5
 	capLogMaxWqSz                   bits = 0x3db<<8 | 5
-	capLogMaxVlanList               bits = 0x3eb<<8 | 5
-	capLogMaxCurrentMcList          bits = 0x3f3<<8 | 5
 	capDisableLocalLbUc             bits = 0x3e1<<8 | 1
 	capDisableLocalLbMc             bits = 0x3e2<<8 | 1
+	capLogMaxVlanList               bits = 0x3eb<<8 | 5
+	capLogMaxCurrentMcList          bits = 0x3f3<<8 | 5
 	capLogMaxCurrentUcList          bits = 0x3fb<<8 | 5
 	capLogMaxL2Table                bits = 0x483<<8 | 5
 	capDeviceFrequencyMhz           bits = 0x4c0<<8 | 32

@@ -4,6 +4,9 @@ package connectx
 const (
 	opTeardownHCA   = 0x103
 	opManagePages   = 0x108
+	opQuerySpecial  = 0x203
+	opAllocMemic    = 0x205
+	opDeallocMemic  = 0x206
 	opQueryISSI     = 0x10a
 	opCreateKey     = 0x200
 	opQueryKey      = 0x201
@@ -43,11 +46,11 @@ const (
 	opCreateRMP     = 0x90c
 	opModifyRMP     = 0x90d
 	opQueryRMP      = 0x90f
+	opModifyTIR     = 0x901
+	opCreateTIS     = 0x912
 	opCreateRQT     = 0x916
 	opSetRoot       = 0x92f
 	opCreateTable   = 0x930
-	opModifyTIR     = 0x901
-	opCreateTIS     = 0x912
 	opCreateGroup   = 0x933
 	opSetFlow       = 0x936
 )

@@ -200,6 +200,8 @@ func (f *function) ReadNow(region int, off uint64, b []byte) bool {
 			b[i] = 0xff
 		case at < pageSize+0x100:
 			b[i] = p.initSegment(r, at)
+		case at >= memicBase:
+			copy(b[i:i+1], p.memory.at(at, 1))
 		}
 	}
 	return true
@@ -239,6 +241,8 @@ func (f *function) Write(region int, off uint64, b []byte) {
 	case p.gone || p.fault == OffTheBus:
 	case region == vfiouser.RegionConfig:
 		p.configWrite(off, b)
+	case off >= memicBase:
+		copy(p.memory.at(off, uint64(len(b))), b)
 	case off >= uarBase:
 		p.resumed()
 		p.doorbell(uint32(off%pageSize), b)

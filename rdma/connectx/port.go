@@ -77,6 +77,8 @@ type Port struct {
 	list          []seg // for one call of domain.copy
 	begun         begun
 	src, dst      []seg
+	dropped       []byte // memory of fillKey for writes
+	memory        deviceMemory
 	// verifiedPeerQueue leads back to this port, during a batch: both ports stay locked, so they keep their addresses.
 	verifiedPeerQueue *queue
 	paths             []path // to memory of the guest's other devices
@@ -401,6 +403,7 @@ func (p *Port) Close() error {
 	p.timer.close()
 	p.lock()
 	p.dropState()
+	p.memory.close()
 	p.unlock()
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
@@ -454,6 +457,7 @@ func (p *Port) dropState() {
 	p.tables = newTables()
 	p.net = roce.NewPort(roce.PortConfig{Wire: (*wire)(p), Room: (*wire)(p).room, Memory: maxInFlight, Yield: p.spent,
 		Rate: uint64(p.nic.RateBits), Congestion: &p.Cong, QoS: &p.QoS, Group: p.group, Line: p.nic.Cable.sending()})
+	p.memory.clear()
 	p.begun, p.looped = begun{}, false
 	p.netDirty, p.netAt, p.failed, p.rxFree = false, never, nil, 0
 	p.waiting = map[*queue]time.Duration{}

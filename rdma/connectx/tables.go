@@ -41,8 +41,9 @@ type tables struct {
 	Misses    map[uint32]uint32 // flow tables: the next for frames without a match
 	Counters  map[uint32]*roce.Counters
 	Mcast     map[mcast]bool
-	Others    map[uint64]bool // by kind<<32 | number
-	VPort     []byte          // NIC vport context
+	Memic     map[uint64]uint64 // device memory: places in the BAR, with their sizes
+	Others    map[uint64]bool   // by kind<<32 | number
+	VPort     []byte            // NIC vport context
 	UCList    [][6]byte
 	MCList    [][6]byte
 	VLANs     []uint16
@@ -94,6 +95,7 @@ func newTables() tables {
 		Groups:   map[uint32]*flowGroup{},
 		Misses:   map[uint32]uint32{},
 		Counters: map[uint32]*roce.Counters{}, Mcast: map[mcast]bool{}, groups: map[roce.GID][]uint32{},
+		Memic:  map[uint64]uint64{},
 		Others: map[uint64]bool{},
 		Cong:   roce.DefaultCongestion(), QoS: roce.DefaultQoS(), MTU: 1500 + 22, Regs: map[uint32][]byte{}}
 }
@@ -120,8 +122,8 @@ func (t *tables) number(k kind, limit uint32, used func(uint32) bool) uint32 {
 }
 
 func (t *tables) objects() int {
-	return len(t.CQs) + len(t.Queues) + len(t.Keys) + len(t.PDs) + len(t.TIRs) + len(t.RQTs) + len(t.Flows) +
-		len(t.Groups) + len(t.Misses) + len(t.Others) + len(t.Mcast)
+	return len(t.CQs) + len(t.Queues) + len(t.Keys) + len(t.PDs) + len(t.TIRs) + len(t.TISs) + len(t.RQTs) +
+		len(t.Flows) + len(t.Groups) + len(t.Misses) + len(t.Others) + len(t.Mcast) + len(t.Memic)
 }
 
 type gidEntry struct {
@@ -149,7 +151,7 @@ func Shape(model string) string {
 	p.hardReset()
 	h := sha256.New()
 	fmt.Fprintln(h, stateFormat, p.model, barSize, p.config)
-	for _, c := range []map[bits]uint64{generalCaps, ethCaps, atomicCaps, roceCaps, flowCaps} {
+	for _, c := range []map[bits]uint64{generalCaps, newCaps, memoryCaps, ethCaps, atomicCaps, roceCaps, flowCaps} {
 		fmt.Fprintln(h, c) // in the order of the keys
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
