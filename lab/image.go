@@ -19,7 +19,9 @@ func FullReleases() []string { return []string{"debian-12", "debian-13"} }
 const AnyRelease = "debian"
 
 // PackageSets can be added to releases.
-func PackageSets() []string { return []string{"ai", "apps", "gpu", "mpi", "mpich", "slurm", setVFIO} }
+func PackageSets() []string {
+	return []string{"ai", "apps", "gpu", "mpi", "mpich", "slurm", "suites", setVFIO}
+}
 
 // setVFIO is the package set for GPUs of the personality vfio. Only the backports of vfioRelease have its kernel.
 const setVFIO, vfioRelease = "vfio", "debian-13"

@@ -40,7 +40,9 @@ var fullSets = map[string][]string{
 	"mpich": {"gcc", "libc6-dev", "libmpich-dev", "mpich"},
 	"mpi":   {"gcc", "libc6-dev", "libopenmpi-dev", "mpich", "openmpi-bin", "python3-mpi4py"},
 	"slurm": {"dbus", "munge", "slurm-client", "slurm-wlm"},
-	"vfio":  nil, // another kernel and its settings
+	// for rdma-core's tests in Python, some of which need scapy, and fabtests, which gcc compiles
+	"suites": {"gcc", "libc6-dev", "python3-pyverbs", "python3-scapy", "xz-utils"},
+	"vfio":   nil, // another kernel and its settings
 }
 
 // setsOf returns the names of the package sets of a release, sorted.
@@ -132,6 +134,9 @@ func fullRecipe(release string, sets []string) (r Recipe, err error) {
 	if slices.Contains(sets, setVFIO) {
 		r.Suites, r.Backported = append(r.Suites, codename+"-backports"), vfioBackported
 	}
+	if slices.Contains(sets, setSuites) {
+		r.OwnSources = suitesSources
+	}
 	return r, nil
 }
 
@@ -161,10 +166,15 @@ func eachFullFile(add func(name string, content []byte, mode int64) error) error
 }
 
 const (
-	setGPU   = "gpu"
-	setSlurm = "slurm"
-	setVFIO  = "vfio"
+	setGPU    = "gpu"
+	setSlurm  = "slurm"
+	setSuites = "suites"
+	setVFIO   = "vfio"
 )
+
+// suitesSources are compiled by suites/files/mnt/compile-suites. They are of the release of the image, so that the
+// tests of rdma-core are those of its pyverbs.
+var suitesSources = []string{"libfabric", "rdma-core"}
 
 // SlurmFiles adds the files that start Slurm at each boot of a full node.
 func SlurmFiles(add func(name string, content []byte, mode int64) error) error {
@@ -174,7 +184,7 @@ func SlurmFiles(add func(name string, content []byte, mode int64) error) error {
 func filesOf(sets []string) tree {
 	return func(add func(name string, content []byte, mode int64) error) error {
 		err := eachFullFile(add)
-		for _, set := range []string{setGPU, setSlurm, setVFIO} {
+		for _, set := range []string{setGPU, setSlurm, setSuites, setVFIO} {
 			if err == nil && slices.Contains(sets, set) {
 				err = eachFile(own(set), add)
 			}

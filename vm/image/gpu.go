@@ -33,7 +33,7 @@ const (
 )
 
 func (r Recipe) fetched() (names []string) {
-	for _, name := range r.Sources {
+	for _, name := range slices.Concat(r.Sources, r.OwnSources) {
 		names = append(names, name+sourceEnd)
 	}
 	for _, name := range r.Unpacked {
@@ -44,22 +44,11 @@ func (r Recipe) fetched() (names []string) {
 
 // fetchFiles downloads a recipe's sources and packages to unpack, checked by apt against Debian's signed lists.
 func fetchFiles(ctx context.Context, o Options, work string, r Recipe) error {
-	if len(r.Sources) > 0 {
-		o.progress("download the list of Debian 13's sources (11 MB), and the source of %s",
-			strings.Join(r.Sources, ", "))
-		dir := filepath.Join(work, "sources")
-		a, err := newApt(ctx, dir, Recipe{Release: sourcesRelease, Suites: []string{sourcesRelease}}, "deb-src", "main")
-		if err != nil {
-			return err
-		}
-		_, err = a.run(ctx, dir, append([]string{"apt-get", "--quiet", "source", "--download-only", "--tar-only"},
-			r.Sources...)...)
-		if err != nil {
-			return fmt.Errorf("download sources: %w", err)
-		}
-		if err := takeFiles(dir, work, r.Sources, "_*.orig.tar.?z", sourceEnd); err != nil {
-			return err
-		}
+	if err := fetchSources(ctx, o, work, sourcesRelease, r.Sources); err != nil {
+		return err
+	}
+	if err := fetchSources(ctx, o, work, r.Release, r.OwnSources); err != nil {
+		return err
 	}
 	if len(r.Unpacked) == 0 {
 		return nil
@@ -73,6 +62,26 @@ func fetchFiles(ctx context.Context, o Options, work string, r Recipe) error {
 		return err
 	}
 	return takeFiles(dir, work, r.Unpacked, "_*.deb", packageEnd)
+}
+
+// fetchSources downloads the original archives of source packages of a release.
+func fetchSources(ctx context.Context, o Options, work, release string, sources []string) error {
+	if len(sources) == 0 {
+		return nil
+	}
+	o.progress("download the list of the sources of %s (11 MB), and the source of %s", release,
+		strings.Join(sources, ", "))
+	dir := filepath.Join(work, "sources-"+release)
+	a, err := newApt(ctx, dir, Recipe{Release: release, Suites: []string{release}}, "deb-src", "main")
+	if err != nil {
+		return err
+	}
+	_, err = a.run(ctx, dir, append([]string{"apt-get", "--quiet", "source", "--download-only", "--tar-only"},
+		sources...)...)
+	if err != nil {
+		return fmt.Errorf("download sources: %w", err)
+	}
+	return takeFiles(dir, work, sources, "_*.orig.tar.?z*", sourceEnd)
 }
 
 func takeFiles(from, to string, names []string, pattern, end string) error {

@@ -368,12 +368,24 @@ func TestRecipeOfGPUImages(t *testing.T) {
 	if plugins := recipe("debian-13+gpu+slurm").Unpacked; !slices.Contains(plugins, "slurm-wlm-nvml-plugin") {
 		t.Errorf("Slurm gets no plug-in: %q", plugins)
 	}
+	suites := recipe("debian-13+suites")
+	want = []string{"tar-in files.tar /", "upload libfabric.orig.tar /mnt/libfabric.orig.tar",
+		"upload rdma-core.orig.tar /mnt/rdma-core.orig.tar", `chroot "$1" /mnt/compile-suites`,
+		`chroot "$1" /mnt/customize.sh`, "download /mnt/out/disk.tar disk.tar"}
+	if diff := cmp.Diff(want, hooks(suites)); diff != "" {
+		t.Errorf("hooks of an image with suites (-want +got):\n%s", diff)
+	}
+	if both := hooks(recipe("debian-12+gpu+suites")); !slices.Contains(both, `chroot "$1" /mnt/compile`) ||
+		!slices.Contains(both, `chroot "$1" /mnt/compile-suites`) {
+		t.Errorf("hooks of both sets: %q", both)
+	}
 	modes := map[string]int64{}
-	err := filesOf([]string{setGPU, setSlurm})(func(name string, _ []byte, mode int64) error {
+	err := filesOf([]string{setGPU, setSlurm, setSuites})(func(name string, _ []byte, mode int64) error {
 		modes[name] = mode
 		return nil
 	})
 	if err != nil || modes["mnt/compile"] != 0o755 || modes["mnt/gpu/cuda.h"] != 0o644 ||
+		modes["mnt/compile-suites"] != 0o755 ||
 		modes["etc/systemd/system/munge.service.d/rackless.conf"] == 0 || modes["mnt/customize.sh"] == 0 {
 		t.Errorf("files are %v, %v", modes, err)
 	}

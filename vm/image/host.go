@@ -140,6 +140,9 @@ func installArgs(in inputs, mode string, made []string) []string {
 	if len(in.recipe.Sources) > 0 {
 		args = append(args, `--customize-hook=chroot "$1" /mnt/compile`)
 	}
+	if len(in.recipe.OwnSources) > 0 {
+		args = append(args, `--customize-hook=chroot "$1" /mnt/compile-suites`)
+	}
 	args = append(args, `--customize-hook=chroot "$1" /mnt/customize.sh`)
 	for _, name := range made {
 		args = append(args, "--customize-hook=download /mnt/out/"+name+" "+name)

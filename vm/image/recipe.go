@@ -30,8 +30,10 @@ type Recipe struct {
 	Packages []string `json:"packages"` // dependencies are added, recommended packages are not
 	// Backported are source packages, if Suites has backports: Debian 12's own QEMU is too old for rackless.
 	Backported []string `json:"backported,omitempty"`
-	// Sources are source packages to compile, of the release of fetchSources.
+	// Sources are source packages to compile, of the release sourcesRelease.
 	Sources []string `json:"sources,omitempty"`
+	// OwnSources are like Sources, of the release of the packages.
+	OwnSources []string `json:"own_sources,omitempty"`
 	// Unpacked are packages of contrib, without dependencies.
 	Unpacked []string `json:"unpacked,omitempty"`
 	DiskMiB  int      `json:"disk_mib,omitempty"` // unused space takes no room
@@ -164,7 +166,7 @@ func (r Recipe) Key() string {
 
 // trees are the files that rackless adds, by kind. Files in files/mnt make a disk and are not on it.
 //
-//go:embed all:node all:host all:full all:own all:gpu all:slurm all:vfio
+//go:embed all:node all:host all:full all:own all:gpu all:slurm all:suites all:vfio
 var trees embed.FS
 
 func own(kind string) fs.FS {
