@@ -114,6 +114,10 @@ func runScripts(t *testing.T, run func(*testing.T, testscript.Params), pattern s
 	if err != nil {
 		t.Fatal(err)
 	}
+	suites, err := filepath.Abs(filepath.Dir(suitesExpected))
+	if err != nil {
+		t.Fatal(err)
+	}
 	cache := os.Getenv("RACKLESS_CACHE")
 	if cache == "" { // each machine builds the image once
 		d, err := rack.DefaultDirs(os.Getenv, os.Getuid())
@@ -124,7 +128,7 @@ func runScripts(t *testing.T, run func(*testing.T, testscript.Params), pattern s
 	}
 	run(t, testscript.Params{
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"document": documentCommand,
-			"follow": followCommand, "puzzles": puzzlesCommand},
+			"follow": followCommand, "puzzles": puzzlesCommand, "suites": suitesCommand},
 		Condition: func(cond string) (bool, error) {
 			name, ok := strings.CutPrefix(cond, "env:")
 			if !ok {
@@ -148,6 +152,7 @@ func runScripts(t *testing.T, run func(*testing.T, testscript.Params), pattern s
 			env.Setenv("EXAMPLES", examples)
 			env.Setenv("SMALL", small)
 			env.Setenv("PROGRAMS", programs)
+			env.Setenv("SUITES", suites)
 			env.Setenv(cloudImage, os.Getenv(cloudImage))
 			return nil
 		},
