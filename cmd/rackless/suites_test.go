@@ -22,8 +22,9 @@ import (
 const (
 	suitesExpected = "testdata/suites/expected.tsv"
 	suitesPage     = "../../docs/connectx.md"
-	suitesBegin    = "<!-- suites: written by go test ./cmd/rackless -run TestE2EFullNodes/full_suites -e2e -update-suites -->\n"
-	suitesEnd      = "<!-- /suites -->"
+	suitesBegin    = "<!-- suites: written by go test ./cmd/rackless -run TestE2EFullNodes/full_suites -e2e " +
+		"-update-suites -->\n"
+	suitesEnd = "<!-- /suites -->"
 )
 
 var updateSuites = flag.Bool("update-suites", false, "write the expected results of full_suites.txtar, and the tables "+
@@ -97,12 +98,14 @@ func judgeSuites(got, want []suiteTest) (faults, news []string) {
 		delete(expected, t.key())
 		switch {
 		case !ok:
-			faults = append(faults, fmt.Sprintf("%s: %s: %s: it is not in %s", t.suite, t.name, t.result, suitesExpected))
+			faults = append(faults, fmt.Sprintf("%s: %s: %s: it is not in %s", t.suite, t.name, t.result,
+				suitesExpected))
 		case t.result == w.result:
 		case t.result == "pass":
 			news = append(news, fmt.Sprintf("%s: %s: passes, and did not (%s)", t.suite, t.name, w.reason))
 		default:
-			faults = append(faults, fmt.Sprintf("%s: %s: %s, want %s: %s", t.suite, t.name, t.result, w.result, t.reason))
+			faults = append(faults, fmt.Sprintf("%s: %s: %s, want %s: %s", t.suite, t.name, t.result, w.result,
+				t.reason))
 		}
 	}
 	for _, t := range want {
@@ -306,7 +309,7 @@ func TestResultsOfSuitesAreHeldToTheExpectedOnes(t *testing.T) {
 		"a test fails that was skipped":      {change("skip", "fail"), 1, 0},
 		"a test passes that failed":          {change("fail", "pass"), 0, 1},
 		"a test has not run":                 {recorded[1:], 1, 0},
-		"a test is new, which nobody judged": {append(slices.Clone(recorded), suiteTest{suite: "ucx", name: "x"}), 1, 0},
+		"a test is new, which nobody judged": {slices.Concat(recorded, []suiteTest{{suite: "ucx", name: "x"}}), 1, 0},
 	} {
 		if faults, news := judgeSuites(tt.got, want); len(faults) != tt.faults || len(news) != tt.news {
 			t.Errorf("%s: %q, %q", name, faults, news)
@@ -333,7 +336,8 @@ func TestReasonsOfSuitesAreKept(t *testing.T) {
 		t.Errorf("read back: %q, %v", again, err)
 	}
 	const row = "\n| ucx | skip | 1 | the same | reason |\n"
-	if table := suiteTables(now); !strings.Contains(table, row) || !strings.Contains(table, "and UCP | 2 | 0 | 0 | 2 |\n") {
+	table := suiteTables(now)
+	if !strings.Contains(table, row) || !strings.Contains(table, "and UCP | 2 | 0 | 0 | 2 |\n") {
 		t.Errorf("tables:\n%s", table)
 	}
 }

@@ -10,6 +10,6 @@
 //
 //   - CPUs of a NUMA node: the CPU affinity of the GPUs on it, if they agree and the list is complete. In a container
 //     with limited CPUs, the tool shows only these.
-//   - The node of a NIC: nvidia-smi calls a path NODE or nearer only inside one node. A NIC that is far (SYS) from every
-//     GPU is on some other node, which stays unknown.
+//   - The node of a NIC: nvidia-smi calls a path NODE or nearer only inside one node. A NIC that is far (SYS) from
+//     every GPU is on some other node, which stays unknown.
 package smi
