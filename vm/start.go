@@ -223,7 +223,7 @@ func (c *Child) Wait(ctx context.Context) error {
 	return c.died()
 }
 
-// Bind's context also ends, with the reason, when the child does.
+// Bind returns a context that also ends, with the reason, when the child does.
 func (c *Child) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {

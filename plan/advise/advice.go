@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// MaxAdvice: users would not act on more.
+// MaxAdvice limits the pieces of advice. Users would not act on more.
 const MaxAdvice = 8
 
 // Advice tries changes of the host and reports the ones that lower the cost, the best first, one for each thing.

@@ -77,7 +77,7 @@ func (c *Client) SetLink(ctx context.Context, port string, l Link) error {
 	return err
 }
 
-// CaptureOptions, if zero, capture all frames of all ports in full.
+// CaptureOptions are those of one capture. The zero value captures all frames of all ports in full.
 type CaptureOptions struct {
 	Port    string // AllPorts or "" includes later ones
 	Snaplen int    // bytes of each frame; 0 for all

@@ -13,8 +13,8 @@ import (
 	"github.com/u-root/u-root/pkg/cpio"
 )
 
-// Keep, called before Add, reduces the initial file system to files that match patterns (path.Match), with their
-// libraries and link targets. Unpacking the whole image takes an emulated kernel seconds.
+// Keep reduces the initial file system to files that match patterns (path.Match), with their libraries and link
+// targets. Call it before Add. Unpacking the whole image takes an emulated kernel seconds.
 func (m *Machine) Keep(t TB, patterns ...string) {
 	t.Helper()
 	in, err := os.Open(m.Initrd)
