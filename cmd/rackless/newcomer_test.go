@@ -14,7 +14,7 @@ func TestWhatANewcomerTypes(t *testing.T) {
 	t.Chdir("../..")
 	for line, want := range map[string]string{
 		"plna lab.yaml":  `unknown command "plna"; did you mean plan?`,
-		"help upp":       `unknown command "upp"; did you mean cp or gpu or ui or up?`,
+		"help upp":       `unknown command "upp"; did you mean cp or gpu or top or ui or up?`,
 		"help lab chekc": `lab: unknown command "chekc"; did you mean check?`,
 		"up pair":        "pair: no such lab file; did you mean examples/pair.yaml?",
 		"up examples/piar.yaml": "examples/piar.yaml: no such lab file; " +
