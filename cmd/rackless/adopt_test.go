@@ -30,6 +30,9 @@ that stays</description>
 `
 
 func TestAdoptADomain(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts libvirtd and a domain: not with -short")
+	}
 	for program, debian := range libvirttest.Programs {
 		if _, err := exec.LookPath(program); err != nil {
 			if os.Getenv("CI") != "" {

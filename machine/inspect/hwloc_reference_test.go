@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rackless/rackless/internal/storey"
 	"github.com/rackless/rackless/machine/inspect/tree"
 	"github.com/rackless/rackless/machine/topology"
 )
@@ -267,8 +268,12 @@ func TestHostsAgreeWithHwloc(t *testing.T) {
 	var mu sync.Mutex
 	counts := make([]int, len(decided))
 	seen := map[string]bool{} // "index of decision, test"
+	refs := references(t)
+	if testing.Short() {
+		refs = storey.Some(storey.Rand(t), refs, len(refs)/4)
+	}
 	t.Run("references", func(t *testing.T) {
-		for _, ref := range references(t) {
+		for _, ref := range refs {
 			t.Run(ref.name, func(t *testing.T) {
 				t.Parallel()
 				for _, d := range differences(readDump(t, ref.source), readFound(t, ref)) {
@@ -289,6 +294,9 @@ func TestHostsAgreeWithHwloc(t *testing.T) {
 			})
 		}
 	})
+	if testing.Short() { // the others may have the differences
+		return
+	}
 	for i, c := range decided {
 		for _, name := range c.tests {
 			if !seen[fmt.Sprint(i, name)] {

@@ -51,8 +51,11 @@ func TestMixesHaveSoundPlans(t *testing.T) {
 		t.Fatal(err)
 	}
 	step := uint64(4)
-	if *long {
+	switch {
+	case *long:
 		step = 1
+	case testing.Short():
+		step = 12
 	}
 	for seed := uint64(0); seed < 12; seed += step {
 		p, err := makePlan(t, h, mixedLab(seed), time.Hour) // the limit of steps is reached long before

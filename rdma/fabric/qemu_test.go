@@ -30,6 +30,9 @@ func needTool(t *testing.T, name string) string {
 // The wire format is QEMU's: network boot firmware asks for an address, gets an offer, and requests it only if it could
 // read it.
 func TestQEMUSpeaksTheWireFormat(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a machine: not with -short")
+	}
 	qemu := needTool(t, "qemu-system-x86_64")
 	s := start(t, 2, nil)
 	server := s.attach("p1")
