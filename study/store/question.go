@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -91,19 +92,31 @@ func interruptWith(ctx context.Context, conn *sql.Conn) (stop func(), err error)
 		handle = uintptr(db.Uint())
 		return nil
 	})
-	done := make(chan struct{})
+	ended, done := make(chan struct{}), make(chan struct{})
 	unused := context.AfterFunc(ctx, func() {
 		defer close(done)
-		if err == nil {
+		if err != nil {
+			return
+		}
+		// SQLite forgets an interrupt that comes before the query's first step.
+		for tick := time.Tick(interruptEvery); ; {
 			sqlite3.Xsqlite3_interrupt(nil, handle)
+			select {
+			case <-ended:
+				return
+			case <-tick:
+			}
 		}
 	})
 	return func() {
+		close(ended)
 		if !unused() {
 			<-done // before the handle may be closed
 		}
 	}, err
 }
+
+const interruptEvery = 10 * time.Millisecond
 
 // readsOnly allows one statement that reads. SQLite would protect the file, but PRAGMA affects later statements, and of
 // several only one answer is returned.

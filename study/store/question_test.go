@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rackless/rackless/study/store"
 )
@@ -186,6 +187,25 @@ func TestAQueryWithoutEndIsStopped(t *testing.T) {
 	}
 	if after := contents(t, filepath.Dir(path)); !maps.Equal(before, after) {
 		t.Errorf("the directory changed from %v to %v", before, after)
+	}
+}
+
+// A limit may pass at any moment, also between the beginning of a query and its first step.
+func TestAQueryIsStoppedFromItsFirstMoment(t *testing.T) {
+	t.Parallel()
+	r, err := store.OpenReader(t.Context(), closedFile(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for limit := time.Duration(0); limit < 2*time.Millisecond; limit += 50 * time.Microsecond {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		err := r.Query(ctx, "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c",
+			func([]string) error { return nil }, func([]any) error { return nil })
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("after %v: %v", limit, err)
+		}
 	}
 }
 
