@@ -86,6 +86,7 @@ func (p Place) Verify(ctx context.Context, ask AskFunc, node string) error {
 	if err != nil {
 		return err
 	}
+	// nproc counts the CPUs of the list that taskset found.
 	if want, _ := countList(p.CPUs); p.CPUs != "" && cpus != want {
 		return Unfit(node, "of CPUs %s it has %d, not %d", p.CPUs, cpus, want)
 	}

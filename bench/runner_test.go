@@ -474,7 +474,7 @@ func TestAServerThatEndsByItselfIsNotWaitedFor(t *testing.T) {
 		lab.mu.Lock()
 		lab.listening["4E20"] = true
 		lab.mu.Unlock()
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) // before the client's 2 s, as perftest's server may
 		return bench.Output{}, nil
 	}}
 	samples, _ := measure(t, lab, nil)

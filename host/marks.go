@@ -205,7 +205,7 @@ func Users(s *change.System) []string {
 			return !strings.HasPrefix(file, "/dev/vfio/") || file == "/dev/vfio/vfio"
 		})
 		if len(groups) > 0 {
-			name, _ := p.Comm()
+			name, _ := p.Comm() // empty if the process has ended
 			users = append(users, fmt.Sprintf("%s (%d): %s", name, p.PID, strings.Join(groups, " ")))
 		}
 	}

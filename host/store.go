@@ -146,6 +146,7 @@ func (s Store) Clear(j *change.Journal) error {
 
 // Tidy removes the directories of the store if they are empty, as after an operation that needed the journal alone.
 func (s Store) Tidy() {
+	// Directories with something else in them stay.
 	if os.Remove(s.dir()) == nil && s.Dir == "" {
 		_ = os.Remove(filepath.Dir(s.dir()))
 	}

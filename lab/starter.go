@@ -16,7 +16,7 @@ var starter = template.Must(template.New("starter").Parse(starterText))
 func Starter(name string, devices bool) []byte {
 	var b bytes.Buffer
 	if err := starter.Execute(&b, map[string]any{"Name": name, "Devices": devices}); err != nil {
-		panic(err)
+		panic(err) // the template is part of this package
 	}
 	return b.Bytes()
 }

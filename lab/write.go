@@ -31,7 +31,7 @@ var written = template.Must(template.New("lab").Funcs(template.FuncMap{
 func (l *Lab) YAML() []byte {
 	var b bytes.Buffer
 	if err := written.Execute(&b, l); err != nil {
-		panic(err)
+		panic(err) // the template is part of this package
 	}
 	return b.Bytes()
 }

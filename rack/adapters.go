@@ -102,7 +102,7 @@ func Fail(ctx context.Context, x Adapted, node string, nic int, f checks.Fault, 
 	if err := x.SetFault(ctx, node, nic, f); err != nil || last == 0 {
 		return err
 	}
-	_ = wait.For(ctx, last)
+	_ = wait.For(ctx, last) // an interrupted wait also ends the fault
 	return x.SetFault(context.WithoutCancel(ctx), node, nic, "")
 }
 
@@ -124,6 +124,7 @@ func (r *Rack) SetLinks(ctx context.Context, c *fabric.Client, changes []fabric.
 	if slices.ContainsFunc(after.Ports, func(p fabric.PortCounters) bool { return p.Link.Impaired() }) {
 		return after, r.RecordLinks(after)
 	}
+	// Without requested links, studies and other programs may change links freely.
 	if err := os.Remove(filepath.Join(r.Dir, linksFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return after, err
 	}

@@ -49,6 +49,6 @@ func (r *Rack) FailGPU(ctx context.Context, node string, number int, f checks.GP
 	if err := e.SetGPUFault(ctx, node, number, f); err != nil || last == 0 {
 		return err
 	}
-	_ = wait.For(ctx, last)
+	_ = wait.For(ctx, last) // an interrupted wait also ends the fault
 	return e.SetGPUFault(context.WithoutCancel(ctx), node, number, "")
 }

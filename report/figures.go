@@ -141,6 +141,7 @@ func collect(d record.Record) *results {
 	compare := nodeOrder(d.Nodes)
 	comparePairs := func(a, b pair) int {
 		switch {
+		// Hardware figures come before emulated ones, so that the two are not confused.
 		case a.Emulated == b.Emulated:
 			return cmp.Or(compare(a.Client, b.Client), compare(a.Server, b.Server))
 		case a.Emulated:

@@ -179,6 +179,7 @@ func (r *results) tables(d record.Record) []figureTable {
 				t.OnePair = t.OnePair && k.Pair == t.Rows[0].pair
 				t.Mixed = t.Mixed || k.Pair.Emulated != t.Rows[0].Emulated
 			}
+			// Always found: names are the metrics of these keys.
 			at, _ := slices.BinarySearchFunc(names, k.Metric, compareMetrics)
 			cell := newFigureCell(r.values[k])
 			if r.derived[k] {

@@ -114,7 +114,7 @@ type HostState struct {
 
 // primary returns the metrics to judge a test by if the study names none; nil means all.
 func primary(test string) []string {
-	name, _, _ := strings.Cut(test, "/")
+	name, _, _ := strings.Cut(test, "/") // the rest tells how the test is run
 	switch {
 	case name == "iperf3":
 		return []string{"throughput"}

@@ -64,6 +64,7 @@ func (c Cache) use(key string) (*Template, error) {
 	t, err := c.open(key)
 	if err == nil {
 		now := time.Now()
+		// A read-only cache is not pruned either.
 		_ = os.Chtimes(filepath.Join(t.Dir, fileManifest), now, now)
 	}
 	return t, err
@@ -136,7 +137,7 @@ func (c Cache) prune(keep string) error {
 	if c.Used != nil {
 		more, err := c.Used()
 		if err != nil {
-			return nil
+			return nil // the templates in use are unknown now
 		}
 		used = append(used, more...)
 	}

@@ -69,7 +69,7 @@ func trimAll(dir string, limit, keep int64) {
 	for _, name := range []string{FileConsole, FileLog, FileDaemonLog} {
 		logs, _ := filepath.Glob(filepath.Join(dir, "*", name)) // only for a bad pattern
 		for _, path := range append(logs, filepath.Join(dir, name)) {
-			_ = trim(path, limit, keep)
+			_ = trim(path, limit, keep) // of a machine that is being removed, or tried again
 		}
 	}
 }

@@ -89,7 +89,7 @@ func (p Process) Alive() bool {
 // seconds on a busy machine.
 func (p Process) Settle(ctx context.Context) error {
 	if s, err := procStat(p.PID); err != nil || s.Starttime != p.StartTime || !isExiting(s) {
-		return nil
+		return nil // Alive handles processes that are gone
 	}
 	return p.Wait(ctx)
 }

@@ -90,7 +90,7 @@ func start(t *testing.T, name string, args ...string) *standIn {
 
 func (s *standIn) reap() {
 	if !s.gone {
-		_ = s.cmd.Wait()
+		_ = s.cmd.Wait() // the test knows how it ended
 		s.gone = true
 	}
 }

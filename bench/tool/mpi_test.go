@@ -174,6 +174,7 @@ func TestWhatMPILacksIsSaid(t *testing.T) {
 			if err != nil || len(samples) != 1 || samples[0].Error != "attempt 1: "+tt.want {
 				t.Errorf("got  %+v, error %v\nwant %s", samples, err, tt.want)
 			}
+			// The node that is checked first need not be the client.
 			_, want, _ := strings.Cut(tt.want, ": ")
 			var unfit *bench.UnfitError
 			if err := r.Fits(t.Context(), e, tt.opts, tt.server, n2); !errors.As(err, &unfit) || unfit.Reason != want {

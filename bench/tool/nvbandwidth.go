@@ -168,6 +168,7 @@ func (m *nvMatrix) read(line string) error {
 		m.res.Version = v[1]
 	}
 	switch {
+	// The meaning of a line depends on the state, because the rows of a matrix are only numbers.
 	case len(fields) == 2 && fields[0] == "Running" && strings.HasSuffix(fields[1], "."):
 		if m.testcase != "" {
 			return fmt.Errorf("the results of %s are cut off or missing", m.testcase)

@@ -163,7 +163,7 @@ func pingRow(line string, received int64) ([]bench.Figure, error) {
 	low, average, high := value[bench.MetricLatencyMin], value[bench.MetricLatencyAverage],
 		value[bench.MetricLatencyMax]
 	switch {
-	case low == 0 || average == 0 || high == 0:
+	case low == 0 || average == 0 || high == 0: // 0 is not a valid time
 		return nil, errors.New("min, avg or max is missing")
 	case low > average || average > high:
 		return nil, errors.New("the times are not in order")

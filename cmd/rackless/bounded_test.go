@@ -226,7 +226,7 @@ func endInFIFO(t *testing.T, line string) {
 	}
 	begun, opened, refused := make(chan struct{}), make(chan *os.File, 1), false
 	go func() {
-		f, err := os.OpenFile(fifo, os.O_WRONLY, 0)
+		f, err := os.OpenFile(fifo, os.O_WRONLY, 0) // blocks until there is a reader
 		if err != nil {
 			t.Error(err)
 		}

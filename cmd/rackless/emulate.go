@@ -345,7 +345,7 @@ func newHostDaemonCmd(a *app) *cobra.Command {
 		Hidden:  true,
 		Args:    cli.ExactArgs(1, "the directory of a host"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			syscall.Umask(0o077)
+			syscall.Umask(0o077) // as in the daemon of a lab
 			return emulate.RunDaemon(cmd.Context(), args[0], a.out)
 		},
 	}

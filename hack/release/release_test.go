@@ -59,7 +59,7 @@ func TestReleasesAreEqual(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(1100 * time.Millisecond)
+		time.Sleep(1100 * time.Millisecond) // so that files get other times, to the second
 	}
 	if len(made[0]) != 6 {
 		t.Errorf("%d files", len(made[0]))

@@ -273,7 +273,7 @@ func effect(s *change.System, arg string) error {
 	}
 	text, err := s.Value(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return nil // this kernel does not show it
 	}
 	if err != nil {
 		return err

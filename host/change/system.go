@@ -182,7 +182,7 @@ func copyLabel(old string, f *os.File) error {
 	buf := make([]byte, 256)
 	n, err := syscall.Getxattr(old, label, buf)
 	if err != nil || n == 0 {
-		return nil
+		return nil // no old file, or no SELinux
 	}
 	return syscall.Setxattr(f.Name(), label, buf[:n], 0)
 }

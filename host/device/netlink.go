@@ -374,7 +374,7 @@ func (netlinkNetwork) Foreign(context.Context) ([]Foreign, error) {
 		}
 		owner := filepath.Base(path)
 		if process, ok := strings.CutSuffix(path, "/ns/net"); ok {
-			name, _ := os.ReadFile(process + "/comm")
+			name, _ := os.ReadFile(process + "/comm") // empty if the process has ended
 			owner = fmt.Sprintf("%s (%s)", strings.TrimSpace(string(name)), filepath.Base(process))
 		}
 		all = append(all, foreignOf(links, owner)...)

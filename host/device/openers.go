@@ -213,7 +213,7 @@ func openers(s *change.System, files []deviceFile) ([]string, error) {
 		if len(open) == 0 {
 			continue
 		}
-		comm, _ := os.ReadFile(filepath.Join(dir, "comm"))
+		comm, _ := os.ReadFile(filepath.Join(dir, "comm")) // empty if the process has ended
 		users = append(users, fmt.Sprintf("%s (%s) has %s open", strings.TrimSpace(string(comm)), filepath.Base(dir),
 			strings.Join(open, " ")))
 	}

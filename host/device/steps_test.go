@@ -318,7 +318,7 @@ func TestAFunctionThatIsGoneIsSaidToBe(t *testing.T) {
 
 func newBenchWithoutCleanup(t *testing.T, m *sim) *bench {
 	b := m.bench(t)
-	t.Cleanup(func() { os.RemoveAll(filepath.Dir(b.journal)) })
+	t.Cleanup(func() { os.RemoveAll(filepath.Dir(b.journal)) }) // runs before the rollback of newBench
 	return b
 }
 

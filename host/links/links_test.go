@@ -353,7 +353,7 @@ func TestAProbeOfRealPorts(t *testing.T) {
 	cmd.Env = append(os.Environ(), inside+"=1")
 	out, err := cmd.CombinedOutput()
 	if strings.Contains(string(out), "unshare failed") || errors.Is(err, exec.ErrNotFound) {
-		t.Skipf("no namespaces here: %s", out)
+		t.Skipf("no namespaces here: %s", out) // a container may forbid them
 	}
 	if err != nil || !strings.Contains(string(out), "--- PASS") {
 		t.Errorf("%v\n%s", err, out)

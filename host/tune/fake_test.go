@@ -388,7 +388,7 @@ func (m *machine) do(point int, f func(s *change.System, j *change.Journal) erro
 			}
 			killed = true
 		}
-		err = errors.Join(err, j.Close())
+		err = errors.Join(err, j.Close()) // removes the journal only if it is empty
 	}()
 	s.Fault = func(what string) {
 		if points == point {

@@ -69,7 +69,7 @@ func parseMeminfo(file string, data []byte) (*meminfo, error) {
 	for line := range strings.Lines(string(data)) {
 		f := strings.Fields(line)
 		if len(f) != 5 || f[4] != "kB" {
-			continue
+			continue // a number of pages: "Node 0 HugePages_Total: 0"
 		}
 		kb, err := strconv.ParseUint(f[3], 10, 54) // 54 bits, so that bytes fit
 		if err != nil {

@@ -15,7 +15,7 @@ func TestResultsComeInTheOrderOfTheJobs(t *testing.T) {
 		jobs = append(jobs, i)
 	}
 	err := InOrder(t.Context(), jobs, func(_ context.Context, i int) int {
-		time.Sleep(time.Duration(i%7) * 100 * time.Microsecond)
+		time.Sleep(time.Duration(i%7) * 100 * time.Microsecond) // so that later jobs end earlier
 		return i
 	}, func(i int) error {
 		got = append(got, i)

@@ -213,7 +213,7 @@ func (o *oracle) losing(i int, kept []int, lost int) (q *plan.Problem, possible 
 	}
 	for _, port := range sameCard(o.p, lost) {
 		if slices.Contains(kept, port) {
-			continue
+			continue // the card's other port is kept
 		}
 		for _, j := range losers {
 			possible = forbid(&q.Requests[j], port) && possible

@@ -87,7 +87,7 @@ func (v *view) driversOf(a topology.PCIAddr) []string {
 		return []string{"amdgpu"}
 	case class == topology.ClassNetwork && *d.Vendor == topology.VendorMellanox:
 		return []string{"mlx5_core"}
-	case class == 0x04:
+	case class == 0x04: // multimedia: the audio of a GPU
 		return []string{"snd_hda_intel"}
 	}
 	return nil

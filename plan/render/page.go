@@ -25,7 +25,7 @@ func (v *view) page(name string, data any) string {
 	t := template.Must(template.New(file).Funcs(v.functions()).ParseFS(pageFiles, "pages/"+file))
 	var b strings.Builder
 	if err := t.Execute(&b, data); err != nil {
-		panic(err)
+		panic(err) // a mistake in the template, which tests find
 	}
 	return b.String()
 }

@@ -63,7 +63,7 @@ func (m *model) findSymmetries() {
 	work := 0
 	for d := range m.devices {
 		if work > symmetryWork {
-			break
+			break // a missed symmetry only costs time
 		}
 		if size[m.devices[d].bundle] > 1 {
 			continue

@@ -94,7 +94,7 @@ func (c *checker) readNodes() {
 		known[n.ID] = true
 		m.nodes = append(m.nodes, n.ID)
 		if len(n.Distances) != len(c.h.NUMANodes) {
-			continue
+			continue // ignore rows of the wrong length
 		}
 		for k, d := range n.Distances {
 			if d < localDistance {

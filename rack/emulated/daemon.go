@@ -163,6 +163,7 @@ func (a *agents) serve(ctx context.Context, conn net.Conn) {
 	if err := answer(conn, m.Open(ctx)); err != nil {
 		return
 	}
+	// A client that hangs up knows the consequences.
 	_ = m.Serve(ctx, struct {
 		io.Reader
 		io.Writer

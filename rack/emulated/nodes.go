@@ -219,7 +219,7 @@ func (u *upRun) setup(node string) *guest.Setup {
 func (u *upRun) closeSetups() error {
 	var errs []error
 	for _, s := range u.setups {
-		if err := s.Close(); !errors.Is(err, net.ErrClosed) {
+		if err := s.Close(); !errors.Is(err, net.ErrClosed) { // closed by the end of a context
 			errs = append(errs, err)
 		}
 	}

@@ -143,7 +143,7 @@ func (m *machine) perftest(b *testing.B, kind, addr string, column int, test []s
 		server.Env = append(os.Environ(), "RACKLESS_RUN="+m.run)
 		server.Cancel = func() error { return server.Process.Signal(syscall.SIGINT) }
 		check(b, server.Start())
-		time.Sleep(2 * time.Second)
+		time.Sleep(2 * time.Second) // the server says that it listens before it does
 		client := append(append([]string{"exec", "-n", "adapters/" + kind + "00"}, args...), addr)
 		cmd := exec.CommandContext(m.ctx, m.bin, client...)
 		cmd.Env = server.Env

@@ -148,6 +148,7 @@ func TestSixteenNodesWithVirtualFunctions(t *testing.T) {
 	if r.Emulated() {
 		t.Error("it says that the CPUs are emulated")
 	}
+	// A machine that restarts forgets the running labs, but not its changes.
 	if err := os.RemoveAll(b.dirs.Run); err != nil {
 		t.Fatal(err)
 	}

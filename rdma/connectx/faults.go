@@ -46,6 +46,7 @@ func (p *Port) SetFault(f Fault) {
 	case was == HungCommands:
 		p.fault = Healthy
 		p.late()
+	// The firmware restarts and loses its state.
 	case was.ofFirmware():
 		p.restart()
 	}

@@ -307,7 +307,7 @@ func (v *vandal) once(r *rand.Rand) {
 		copy(v.mem[r.Uint64N(guestMemory-300):], b)
 	case 3:
 		v.f.Write(vfiouser.RegionBAR0, off, b)
-	case 4, 5:
+	case 4, 5: // an existing command
 		in := make([]byte, 16+len(b))
 		be.PutUint16(in, v.ops[r.IntN(len(v.ops))])
 		be.PutUint16(in[6:], uint16(r.IntN(3)))

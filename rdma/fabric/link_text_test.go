@@ -135,7 +135,7 @@ func FuzzLinkSet(f *testing.F) {
 			}
 			return
 		}
-		_ = l.Validate()
+		_ = l.Validate() // must not panic
 		shown := l.Get(name)
 		var again Link
 		if err := again.Set(name, shown); err != nil || again.Get(name) != shown {

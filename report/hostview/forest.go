@@ -116,7 +116,7 @@ func (v *view) forests() map[int][]block {
 	out := map[int][]block{}
 	for id, f := range nodes {
 		if id == unplaced && len(f.order) == 0 && (len(v.Host.NUMANodes) > 0 || len(nodes) > 1) {
-			continue
+			continue // a room for it alone would say nothing
 		}
 		if blocks := f.blocks(v); len(blocks) > 0 {
 			out[id] = blocks

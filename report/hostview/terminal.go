@@ -180,6 +180,7 @@ func (t *terminal) listed(all []finding.Finding) {
 		// One kind with different fixes, such as different slots.
 		case kinds[kind] <= maxAlike:
 			t.finding(g)
+		// Past the limit, one line has all remaining subjects.
 		case kinds[kind] == maxAlike+1:
 			same := findingGroup{Finding: finding.Finding{ID: g.ID, Severity: g.Severity, Title: "the same"}}
 			for _, o := range groups[i:] {

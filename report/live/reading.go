@@ -41,7 +41,7 @@ func (r *reading[T]) get(ctx context.Context) (T, time.Time, error) {
 	defer late.Stop()
 	var none T
 	select {
-	case <-f.done:
+	case <-f.done: // also if the limit has already passed
 		return f.value, f.at, f.err
 	default:
 	}

@@ -48,6 +48,7 @@ func (src *source) timeLine(id, class string, width int) chart.Chart {
 		var others []int
 		for i, o := range runs {
 			switch {
+			// The run is in another row at the same position, so that readers see how the cells alternated.
 			case rows[i] != cell:
 			case o.Status == study.StatusDone: // one path, because there may be thousands
 				done.WriteString(chart.Circle(x.At(float64(i)+0.5), middle, dotSize(x)))

@@ -37,7 +37,7 @@ var textTemplate = template.Must(template.New("recommendation").Funcs(template.F
 func (r *Recommendation) Text() string {
 	var b strings.Builder
 	if err := textTemplate.Execute(&b, r); err != nil {
-		panic(err)
+		panic(err) // the template is of this package
 	}
 	return b.String()
 }

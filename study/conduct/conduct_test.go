@@ -439,6 +439,7 @@ func TestABudgetHoldsWholeBlocks(t *testing.T) {
 	if got := statuses(t, c); got != "map[done:12]" {
 		t.Errorf("got %s, want three blocks of 4", got)
 	}
+	// A continued study counts the time that was spent before.
 	c2, _ := again(t, path, strings.Replace(text, "blocks: 6", "budget: 150s", 1))
 	if err := c2.Run(t.Context()); err != nil {
 		t.Fatal(err)

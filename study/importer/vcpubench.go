@@ -148,7 +148,7 @@ func (im *importing) vcpuBenchmarks() error {
 	named := map[place]string{}
 	for _, d := range files.Keys {
 		if !slices.ContainsFunc(files.Of(d), func(f *file) bool { _, ok := vcpuTests[path.Base(f.rel)]; return ok }) {
-			continue
+			continue // a report, or other files beside the results
 		}
 		src := im.sources[d.source]
 		group, config, err := vcpuPlace(src, d.path)

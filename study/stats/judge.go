@@ -76,6 +76,7 @@ func judge(e Effect, adjusted float64, comparisons int) Judgement {
 	j := Judgement{P: adjusted}
 	significant := adjusted <= alpha+1e-12 && e.Interval.Bounded() && !e.Interval.Contains(e.NoEffect())
 	switch {
+	// Equivalence is checked first: a small effect that is certain still does not matter.
 	case e.Margin > 0 && e.Inner.Bounded() && e.Inner.Within(e.Bounds()):
 		j.Verdict = Equivalent
 		j.Reason = "the effect is smaller than what matters"

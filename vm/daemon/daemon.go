@@ -37,7 +37,7 @@ func Start(ctx context.Context, what, log string, args ...string) (vm.Process, e
 	}
 	p, err := start(ctx, log, args)
 	if err != nil {
-		said, _ := vm.ReadEnd(log, 64<<10)
+		said, _ := vm.ReadEnd(log, 64<<10) // if the log is unreadable, the message is only shorter
 		return p, fmt.Errorf("start %s: %w; its log %s: %s", what, err, log, strings.TrimSpace(string(said)))
 	}
 	return p, nil

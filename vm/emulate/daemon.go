@@ -52,7 +52,7 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer) error {
 	}
 	defer mux.Close()
 	return daemon.Serve(ctx, l, func(conn net.Conn) {
-		_ = mux.Serve(ctx, conn)
+		_ = mux.Serve(ctx, conn) // a client that hangs up already knows
 	})
 }
 

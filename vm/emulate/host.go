@@ -94,7 +94,7 @@ func Start(ctx context.Context, o Options) (h *Host, err error) {
 	case errors.Is(err, ErrNoHost):
 	case err != nil:
 		return nil, err
-	case !have.Keep || !have.Ready:
+	case !have.Keep || !have.Ready: // the process making it was killed
 		if err := removeLocked(ctx, o.Dirs, o.Name); err != nil {
 			return nil, err
 		}

@@ -175,7 +175,7 @@ func (p *Profile) roots() []root {
 		r.behind = append(r.behind, lists.Filter(devices,
 			func(b device) bool { return b.up != nil && *b.up == d.address && (d.sw != nil || d.bridge != nil) })...)
 		switch {
-		case d.sw != nil:
+		case d.sw != nil: // one bus for its downstream ports, and one below each of them
 			r.last += 1 + len(r.behind)
 		case d.bridge != nil:
 			r.last++

@@ -192,7 +192,7 @@ func (s *Setup) ask(ctx context.Context, words []string) ([]byte, error) {
 			return nil, err
 		case read > maxSetup:
 			return nil, fmt.Errorf("an answer of more than %d MiB, which ends with %.80q", maxSetup>>20, line)
-		case line == "ready\n":
+		case line == "ready\n": // from a node that was booted
 		case line == "done\n":
 			return out, nil
 		case strings.HasPrefix(line, "failed to "):

@@ -316,7 +316,7 @@ func (f *guestFile) read(ctx context.Context, a *Agent) (b []byte, last bool, er
 func (f *guestFile) close(ctx context.Context, a *Agent) error {
 	err := a.conn.Call(ctx, "guest-file-close", map[string]int64{"handle": f.handle}, nil)
 	if _, answered := errors.AsType[*qapi.Error](err); err != nil && !answered {
-		return nil
+		return nil // the connection is gone, and the caller knows
 	}
 	return err
 }

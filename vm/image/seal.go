@@ -58,6 +58,7 @@ func boot(ctx context.Context, o Options, work string, f func(context.Context, *
 	defer release()
 	defer func() {
 		if err != nil {
+			// if unreadable, the error only lacks its text
 			console, _ := vm.ReadEnd(filepath.Join(dir, vm.FileConsole), 64<<10)
 			err = fmt.Errorf("%w\nQEMU: %s\nthe console's last lines: %s", err,
 				vm.LastLines(filepath.Join(dir, vm.FileLog)), lastLines(string(console), 8))

@@ -109,7 +109,7 @@ func (l *Listing) add(ctx context.Context, d userdirs.Dirs, k *image.Kind) error
 		return err
 	}
 	for _, i := range images {
-		current, _ := k.Of(i).CurrentKey(ctx, image.Options{}, images)
+		current, _ := k.Of(i).CurrentKey(ctx, image.Options{}, images) // a user's file may be gone
 		item := Item{Key: i.Key, Name: i.Name, State: Whole, Current: i.Key == current, Release: i.Recipe.Release,
 			Kernel: i.KernelVer, Built: &i.Built}
 		if i.Arch() != runtime.GOARCH {

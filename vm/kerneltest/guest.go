@@ -120,7 +120,7 @@ func Boot(t TB, adapters context.Context, dir, name, addr, adapter, memory strin
 		c, err := net.Dial("unix", con)
 		if err == nil {
 			m.con = c
-			context.AfterFunc(adapters, func() { _ = c.Close() })
+			context.AfterFunc(adapters, func() { _ = c.Close() }) // ends the wait for the guest
 			return m
 		}
 		if adapters.Err() != nil || time.Now().After(end) {

@@ -151,7 +151,7 @@ func (m *Machine) Run(t TB, args []string, moreArgs string) string {
 	}
 	text, all, ended := between(t, out)
 	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
+	_ = cmd.Wait() // it was killed, so its status means nothing
 	if !ended {
 		t.Fatalf("%s ended before its machine printed END: %v\n%s\n%s", m.QEMU, context.Cause(ctx), &complaints, all)
 	}
@@ -169,7 +169,7 @@ func between(t TB, r io.Reader) (text, all string, ended bool) {
 		line := strings.TrimRight(lines.Text(), "\r")
 		fmt.Fprintln(&whole, line)
 		switch {
-		case strings.HasSuffix(line, "BEGIN"):
+		case strings.HasSuffix(line, "BEGIN"): // the firmware prints escape sequences before it
 			began = true
 		case line == "END":
 			return inside.String(), whole.String(), true

@@ -94,7 +94,7 @@ func localSockets(u *url.URL) []string {
 	}
 	dir := "/run"
 	if u.Path == "/session" {
-		home, _ := os.UserCacheDir()
+		home, _ := os.UserCacheDir() // libvirt's choice without a runtime directory
 		dir = cmp.Or(os.Getenv("XDG_RUNTIME_DIR"), home)
 	}
 	several, one := dir+"/libvirt/virtqemud-sock", dir+"/libvirt/libvirt-sock"

@@ -144,7 +144,7 @@ func (d *Daemon) Stop() error {
 		f()
 	}
 	d.hold.Close()
-	_ = d.guard.Wait()
+	_ = d.guard.Wait() // its last command may have nothing to do
 	<-d.exited
 	if _, err := os.Stat(d.Dir); err == nil {
 		return fmt.Errorf("%s is left", d.Dir)

@@ -26,7 +26,7 @@ func TestNothingIsLeftOfADaemon(t *testing.T) {
 	}
 	defer func() {
 		if t.Failed() {
-			_ = d.Stop()
+			_ = d.Stop() // this may be the very step that fails
 		}
 	}()
 	const domain = `<domain type='qemu'><name>x</name><memory unit='MiB'>64</memory><vcpu>1</vcpu>` +

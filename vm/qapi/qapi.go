@@ -363,7 +363,7 @@ func (c *Conn) Close() error {
 	err := c.nc.Close()
 	for {
 		select {
-		case <-c.replies:
+		case <-c.replies: // unblock a reader that holds an unwanted answer
 		case <-c.done:
 			if errors.Is(err, net.ErrClosed) {
 				return nil

@@ -110,7 +110,7 @@ func TestTemplate(t *testing.T) {
 			}
 			t.Cleanup(func() {
 				n.Setup.Close()
-				if err := n.Process.Kill(context.Background()); err != nil {
+				if err := n.Process.Kill(context.Background()); err != nil { // the test's own context has ended
 					t.Error(err)
 				}
 			})

@@ -206,7 +206,7 @@ type restReader struct{ io.ReadCloser }
 const maxRest = 64 << 10
 
 func (r restReader) Close() error {
-	_, _ = io.CopyN(io.Discard, r.ReadCloser, maxRest)
+	_, _ = io.CopyN(io.Discard, r.ReadCloser, maxRest) // a lost connection is not reused
 	return r.ReadCloser.Close()
 }
 

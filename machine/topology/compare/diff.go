@@ -198,6 +198,7 @@ func (f *flattener) set(at fact, v any) { f.out[at] = reflect.ValueOf(v) }
 
 func (f *flattener) walk(at fact, v reflect.Value) {
 	switch {
+	// Zero means unknown, except for plain booleans.
 	case v.IsZero() && v.Kind() != reflect.Bool:
 	case v.Kind() == reflect.Pointer && !isLeaf(v.Type().Elem()):
 		f.walk(at, v.Elem())

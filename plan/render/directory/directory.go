@@ -55,7 +55,7 @@ func Write(dir string, files []render.Artifact) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }() // contains the earlier plan on success
 	fresh := filepath.Join(work, "plan")
 	if err := os.Mkdir(fresh, 0o755); err != nil { // only its owner may enter work itself
 		return err

@@ -87,7 +87,7 @@ func guest(h *topology.Host, n *plan.Node) *topology.Host {
 		}
 	}
 	for _, c := range n.Cards {
-		a, _ := topology.ParsePCIAddr(c.ID)
+		a, _ := topology.ParsePCIAddr(c.ID) // check has verified that it is an address
 		var cell *int
 		if n.GuestNUMA {
 			cell = c.Cell

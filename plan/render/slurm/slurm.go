@@ -300,6 +300,6 @@ func cut(name string) (stem, digits string) {
 }
 
 func number(digits string) int {
-	n, _ := strconv.Atoi(digits)
+	n, _ := strconv.Atoi(digits) // at most nine digits, see cut
 	return n
 }
