@@ -16,7 +16,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/internal/storey"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/machine/topology"
@@ -142,7 +141,7 @@ func machinesToPlan(t *testing.T) map[string]*topology.Host {
 var long = flag.Bool("long", false, "plan each lab on each machine twice, and not one of four by chance")
 
 // A plan passes its checker, the same twice, or there is a reason for none. With RACKLESS_CORPUS the search has its
-// full limit; with -short it plans on a fifth of the machines.
+// full limit.
 func TestEveryMachineIsPlanned(t *testing.T) {
 	t.Parallel()
 	hosts := machinesToPlan(t)
@@ -159,9 +158,6 @@ func TestEveryMachineIsPlanned(t *testing.T) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	if testing.Short() {
-		names = storey.Some(storey.Rand(t), names, len(names)/5)
-	}
 	t.Run("machines", func(t *testing.T) {
 		for _, name := range names {
 			t.Run(strings.TrimPrefix(filepath.ToSlash(name), "../../"), func(t *testing.T) {

@@ -62,6 +62,9 @@ type daemon struct {
 
 func startLibvirt(t *testing.T) *daemon {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts a libvirt: not with -short")
+	}
 	for program, debian := range libvirttest.Programs {
 		need(t, program, debian)
 	}

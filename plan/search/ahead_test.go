@@ -66,7 +66,11 @@ func TestManyDevicesAreProvedAtOnce(t *testing.T) {
 
 func TestALimitDoesNotMeanThatNothingIsFound(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(60) {
+	seeds := uint64(60)
+	if testing.Short() {
+		seeds = 10
+	}
+	for seed := range seeds {
 		for _, a := range []ask{{Cores: 32, Pages: 96, VFs: 2}, {Cores: 48, Pages: 160, GPUs: 4, VFs: 4},
 			{Cores: 100, Pages: 400, GPUs: 8, VFs: 8}, {Cores: 30, Pages: 64, GPUs: 2, NICs: 2}} {
 			p := partlyUsed(seed, a)

@@ -784,7 +784,7 @@ func TestSolveAgreesWithHiGHS(t *testing.T) {
 	case *long:
 		seeds = 240
 	case testing.Short():
-		seeds = 40
+		seeds = 10
 	}
 	for seed := range seeds {
 		p := plantest.Small(10_000 + seed)

@@ -178,9 +178,6 @@ func TestSwitchesThatAreRefused(t *testing.T) {
 }
 
 func TestNodesMove(t *testing.T) {
-	if testing.Short() {
-		t.Skip("labs of seconds are not started with -short")
-	}
 	b := newBench(t)
 	before := b.Inventory(t)
 	more := ", " + strings.ReplaceAll(switches, "ROCE-PG", "X")

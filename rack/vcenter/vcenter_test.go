@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,6 +41,9 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
+	if testing.Short() && t.Name() != "TestLinkedClonesWithWholeNICs" {
+		t.Skip("with -short, one lab of the simulated vCenter is enough")
+	}
 	s := newServer(t)
 	for _, name := range []string{"GOVC_URL", "GOVC_USERNAME", "GOVC_PASSWORD", "GOVC_INSECURE", "RACKLESS_VSPHERE"} {
 		t.Setenv(name, s.Env(name))
@@ -107,9 +109,6 @@ func (b *bench) down(t *testing.T) {
 }
 
 func TestSixteenNodesWithVirtualFunctions(t *testing.T) {
-	if testing.Short() {
-		t.Skip("labs of seconds are not started with -short")
-	}
 	b := newBench(t)
 	before := b.Inventory(t)
 	l, place := b.plan(t, 16, `, settings: {cpu_shares: high, memory_shares: 4096, secure_boot: true,
@@ -222,20 +221,14 @@ func noSecrets(t *testing.T, b *bench) {
 	}
 }
 
-// down undoes all changes if the connection is lost before the answer to any call. With -short, every third.
+// down undoes all changes if the connection is lost before the answer to any call.
 func TestTheConnectionIsLost(t *testing.T) {
-	if testing.Short() {
-		t.Skip("labs of seconds are not started with -short")
-	}
 	b := newBench(t)
 	before := b.Inventory(t)
 	b.group = "ROCE-PG"
 	l, place := b.plan(t, 1, ", customize: {domain: hpc.example.org}, "+switches)
-	all, step := int64(0), int64(1)
-	if testing.Short() {
-		step = 3
-	}
-	for lose := rand.Int64N(step); lose < 30; lose += step {
+	all := int64(0)
+	for lose := range int64(30) {
 		b.Calls.Store(0)
 		b.Lose.Store(lose)
 		r, err := b.up(t, l, place)
@@ -257,9 +250,6 @@ func TestTheConnectionIsLost(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	if testing.Short() {
-		t.Skip("labs of seconds are not started with -short")
-	}
 	b := newBench(t)
 	before := b.Inventory(t)
 	refused := func(name, want string, l *lab.Lab, place *rack.Placement) {

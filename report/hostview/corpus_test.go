@@ -19,10 +19,17 @@ import (
 func TestEveryMachineOfTheReadersCanBeShown(t *testing.T) {
 	t.Parallel()
 	s := compiled(t, strict(t, schema(t)))
-	shown, kinds := 0, map[string]int{}
+	files, shown, kinds := 0, 0, map[string]int{}
+	some := 1
+	if testing.Short() {
+		some = 5
+	}
 	err := filepath.WalkDir("../../machine/inspect", func(file string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.Contains(file, "testdata") {
 			return err
+		}
+		if files++; files%some != 0 {
+			return nil
 		}
 		h, err := inspect.ReadFile(context.Background(), file)
 		if err != nil {
@@ -61,7 +68,7 @@ func TestEveryMachineOfTheReadersCanBeShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%d machines: %v", shown, kinds)
-	if shown < 50 || len(kinds) < 4 {
+	if shown < 50/some || some == 1 && len(kinds) < 4 {
 		t.Errorf("only %d machines of %v were read", shown, kinds)
 	}
 }

@@ -16,6 +16,9 @@ import (
 
 // Without a boot medium: the parts of libvirt that need no guest.
 func TestADomainByEachTransport(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a libvirt: not with -short")
+	}
 	need(t, libvirttest.Programs)
 	need(t, sshPrograms)
 	img := &image.Image{Key: "0123", Dir: t.TempDir(), Kernel: "vmlinux", Initramfs: "initramfs"}
