@@ -35,6 +35,8 @@ var (
 		Command: texts.Command(`nvidia-smi topo`)}
 	kindESXi   = &texts.Kind{Name: "host of vSphere (govc object.save)", Parse: esxi.Parse}
 	kindHwloc  = &texts.Kind{Name: "hwloc XML", Element: "topology", Parse: hwlocxml.Parse}
+	kindLstopo = &texts.Kind{Name: "lstopo", Heads: []string{"Machine", "System"}, Form: hwlocxml.ConsoleLine,
+		Parse: hwlocxml.ParseConsole, Command: texts.Command(`(?:lstopo|lstopo-no-graphics|hwloc-ls)(?: .*)?`)}
 	kindNCCL   = &texts.Kind{Name: "NCCL topology XML", Element: "system", Parse: nccl.Parse}
 	kindDomain = &texts.Kind{Name: "domain XML", Element: "domain", Many: true, Parse: parseDomainText,
 		Fragments: []string{"vcpu", "cputune", "vcpupin", "numatune", "memoryBacking", "hostdev"},
@@ -54,7 +56,7 @@ var (
 
 // textKinds has the kind first whose facts count in a conflict.
 func textKinds() []*texts.Kind {
-	return slices.Concat([]*texts.Kind{kindHostJSON, kindHwloc, kindLspci, kindNCCL, kindCPUInfo, kindMeminfo,
+	return slices.Concat([]*texts.Kind{kindHostJSON, kindHwloc, kindLspci, kindLstopo, kindNCCL, kindCPUInfo, kindMeminfo,
 		kindCmdline},
 		texts.Kinds,
 		[]*texts.Kind{kindSMI, kindDomain})

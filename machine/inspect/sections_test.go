@@ -293,3 +293,27 @@ func TestAPieceOfADomainIsATenant(t *testing.T) {
 		}
 	}
 }
+
+// The text of lstopo is a part like that of other tools.
+func TestTheTextOfLstopoIsAPartOfAHost(t *testing.T) {
+	h := readText(t, `root@node1:~# lstopo-no-graphics --no-caches
+Machine (16GB total)
+  Package L#0
+    NUMANode L#0 (P#0 8GB)
+    Core L#0 + PU L#0 (P#0)
+    HostBridge
+      PCIBridge
+        PCI 41:00.0 (Ethernet)
+          Net "eth0"
+          OpenFabrics "mlx5_0"
+  Package L#1
+    NUMANode L#1 (P#1 8GB)
+    Core L#1 + PU L#1 (P#1)
+root@node1:~# rdma link
+link mlx5_0/1 state ACTIVE physical_state LINK_UP netdev eth0
+`)
+	if len(h.NUMANodes) != 2 || h.NUMANodes[1].CPUs.String() != "1" || len(h.NICs) != 1 || h.NICs[0].NUMANode == nil ||
+		*h.NICs[0].NUMANode != 0 || h.NICs[0].ID() != "0000:41:00.0" || h.NICs[0].Devices[0].Ports[0].State != "ACTIVE" {
+		t.Errorf("nodes %+v, NICs %+v", h.NUMANodes, h.NICs)
+	}
+}

@@ -75,3 +75,28 @@ func FuzzParse(f *testing.F) {
 		Sniff(b)
 	})
 }
+
+// FuzzConsole fails if an error has no position, or a result cannot be encoded.
+func FuzzConsole(f *testing.F) {
+	for _, seed := range []string{
+		console2,
+		"Machine (P#0 total=1KB)\n  NUMANode L#0 (P#0 local=1KB) + PU L#0 (P#0)\n",
+		"Machine (1GB total)\n PU P#1\n HostBridge\n  2 x { PCI 0b:00.1-2 (Ethernet) }\n",
+		"Machine (1GB total)" + strings.Repeat(" + Group0 L#0", 300),
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, err := ParseConsole(b, "f.txt")
+		if err != nil {
+			var at *Error
+			if !errors.As(err, &at) || at.Line < 1 || at.File != "f.txt" {
+				t.Fatalf("error without a place: %v", err)
+			}
+			return
+		}
+		if _, err := json.Marshal(h); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

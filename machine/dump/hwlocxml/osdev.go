@@ -69,6 +69,8 @@ func (d *devices) nic(name string, at slot) *topology.NIC {
 	id := name
 	if at.function != nil {
 		id, name = at.function.String(), ""
+	} else if at.nameless != "" {
+		id = at.nameless
 	}
 	n := d.nics[id]
 	if n == nil {

@@ -22,6 +22,7 @@ type slot struct {
 	first    uint8 // right below the bridge
 	last     uint8
 	function *topology.PCIAddr // nearest, of the object or above
+	nameless string            // of a function without an address, to join its devices
 }
 
 type locality struct {
@@ -44,7 +45,11 @@ func (d *devices) walk(e *element, at slot) {
 		case "Bridge":
 			at = d.bridge(e, at)
 		case "PCIDev":
-			at.function, _ = d.function(e, at)
+			if _, ok := e.Lookup(unplaced); ok {
+				at.function, at.nameless = nil, fmt.Sprint("line ", e.Line)
+			} else {
+				at.function, _ = d.function(e, at)
+			}
 		case "OSDev":
 			d.osDevice(e, at)
 		}
@@ -181,7 +186,13 @@ func (d *devices) function(e *element, at slot) (*topology.PCIAddr, *topology.PC
 // 3 the programming interface, else 0. A subsystem of 0 means none.
 func (d *devices) types(e *element, f *topology.PCIDevice) {
 	text, ok := e.Lookup("pci_type")
-	if !ok {
+	if !ok { // lstopo's text has a part of it
+		if class, err := topology.ParseID24(e.Attr("class")); err == nil {
+			f.Class = &class
+		}
+		if vendor, device, ok := pair("[" + e.Attr("ids") + "]"); ok {
+			f.Vendor, f.Device = &vendor, &device
+		}
 		return
 	}
 	fields := strings.Fields(text)
