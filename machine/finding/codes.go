@@ -129,7 +129,7 @@ var printed = []struct {
 var (
 	// ofCall matches a libibverbs call, whose errors are errno values.
 	ofCall = lazyregexp.New(`\bibv_(?:[a-oq-vx-z]|post)[a-z_]+|\b(?:rdma|mlx5dv|efadv)_[a-z_]+|` +
-		`(?i:(?:modify|create|allocate|register|alloc)[a-z ]* (?:QP|MR|CQ|PD)\b)`)
+		`(?i:(?:modify|create|allocate|register|alloc)[a-z ]* (?:QP|MR|CQ|PD)\b)|(?i:register\w*memory)`)
 	callNumber = lazyregexp.New(`\(([0-9]+)\)|\[([0-9]+)\]|` +
 		`(?:\b(?:error|status|with|rc|ret)[ =:]+|[:=] ?-)([0-9]+)\b`)
 	// aerFlag matches an error in the form of the kernel ("[12] Timeout") or lspci ("CESta: Timeout+").
@@ -184,11 +184,71 @@ func Codes(text string) []Code {
 		f.has(VendorError)) {
 		f.words(text, call)
 	}
+	if call {
+		for i := range f {
+			if f[i].Kind == CallError {
+				f[i].Meaning = meaningOfCall(f[i].Meaning, text)
+			}
+		}
+	}
 	kinds := []string{CompletionStatus, CompletionSyndrome, VendorError}
 	slices.SortStableFunc(f, func(a, b Code) int {
 		return cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind))
 	})
 	return f
+}
+
+type family struct {
+	call string
+	text func() *regexp.Regexp
+}
+
+// families has the calls of which the meaning of an errno differs, as texts name them.
+var families = []family{
+	{"ibv_modify_qp", lazyregexp.New(`(?i)modify[_a-z ]*qp`)},
+	{"ibv_reg_mr", lazyregexp.New(`(?i)reg_(?:dmabuf_)?mr|regist\w*[ _]?memory|(?:regist|allocat|creat)[a-z]* mr\b`)},
+	{"ibv_create_qp", lazyregexp.New(`(?i)create[_a-z ]*[qc]q\b`)},
+	{"rdma_resolve_addr", lazyregexp.New(`(?i)rdma_(?:resolve|connect)`)},
+}
+
+// ofCalls matches the beginning of the sentences about some calls: "Of ibv_modify_qp on RoCE: ".
+var ofCalls = lazyregexp.New(`Of [a-z][^:.]*: `)
+
+// meaningOfCall leaves out sentences about other calls than the one in the text.
+func meaningOfCall(meaning, text string) string {
+	starts := ofCalls().FindAllStringIndex(meaning, -1)
+	if len(starts) == 0 {
+		return meaning
+	}
+	named := map[string]bool{}
+	for _, f := range families {
+		if f.text().MatchString(text) {
+			named[f.call] = true
+		}
+	}
+	kept, others := meaning[:starts[0][0]], ""
+	for i, at := range starts {
+		end := len(meaning)
+		if i+1 < len(starts) {
+			end = starts[i+1][0]
+		}
+		about := meaning[at[0]:at[1]]
+		switch {
+		case strings.HasPrefix(about, "Of other calls"):
+			others = meaning[at[0]:end]
+		case slices.ContainsFunc(families, func(f family) bool {
+			return named[f.call] && strings.Contains(about, f.call)
+		}):
+			kept += meaning[at[0]:end]
+		}
+	}
+	if kept == meaning[:starts[0][0]] {
+		kept += others
+	}
+	if kept = strings.TrimSpace(kept); kept == "" {
+		return meaning
+	}
+	return kept
 }
 
 func (f *found) printed(text string, call bool) {

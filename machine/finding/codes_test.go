@@ -240,3 +240,22 @@ func FuzzCodes(f *testing.F) {
 		}
 	})
 }
+
+// A number of errno means something else of each call, and a text names the call.
+func TestAnErrnoIsExplainedForItsCall(t *testing.T) {
+	for text, want := range map[string]string{
+		"ibv_modify_qp failed: Invalid argument (22)":                      "Of ibv_modify_qp: ",
+		"Call to ibv_reg_mr_iova2 failed with error Invalid argument (22)": "Of ibv_reg_mr and ibv_reg_dmabuf_mr: ",
+		"ibv_alloc_dm(dev=mlx5_2 length=2048) failed: Invalid argument":    "Of other calls: ",
+		"RegisterRdmaMemoryRegion failed! size:94, errno:22":               "Of ibv_reg_mr and ibv_reg_dmabuf_mr: ",
+		"ibv_create_cq failed: Cannot allocate memory (12)":                "Of ibv_create_qp and ibv_create_cq: ",
+	} {
+		got := Codes(text)
+		if len(got) != 1 || !strings.HasPrefix(got[0].Meaning, want) || strings.Count(got[0].Meaning, "Of ") != 1 {
+			t.Errorf("%s: %+v, want the meaning %q alone", text, got, want)
+		}
+	}
+	if all, _ := FindCode(CallError, 22); strings.Count(all.Meaning, "Of ") != 3 {
+		t.Errorf("errno 22 without a call: %q", all.Meaning)
+	}
+}

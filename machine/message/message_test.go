@@ -234,6 +234,16 @@ func TestMessagesOfProgramsAreExplained(t *testing.T) {
 			"Topology locality"},
 		{"no-hugepages", "qemu-system-x86_64: unable to map backing store for guest RAM: Cannot allocate memory"},
 		{"vfio-not-viable", "vfio 0000:06:00.0: group 12 is not viable"},
+		{"mr-failed", "libfabric:6413:1::efa:mr:efa_mr_reg_impl():849<warn> Unable to register MR of 146800640 bytes: " +
+			"Bad address"},
+		{"mr-failed", "libfabric:1:core:core:cuda_gdrcopy_dev_register():320<warn> gdr_pin_buffer failed! error: 22"},
+		{"mr-failed", "[application][error] RegisterRdmaMemoryRegion failed! addr:0x7f12, size:943718400, errno:22"},
+		{"slurm-gres-sockets", "Reason=gres/gpu GRES autodetected core affinity 0-15 on node n1 doesn't match socket " +
+			"boundaries. (Socket 0 is cores 0-31)."},
+		{"slurm-gres-twice", "node2 slurmd[57977]: fatal: gres.conf duplicate records for gpu"},
+		{"slurm-no-library", "fatal: We were configured to autodetect nvml functionality, but we weren't able to " +
+			"find that lib when Slurm was configured"},
+		{"slurm-gres-file", "error: Discarding the following config-only GPU due to lack of File specification:"},
 		{"slurm-gres-cores", "error: _node_config_validate: gres/gpu: invalid GRES core specification " +
 			"(48-63,176-191) on node node01"},
 		{"esxi-mmio", "2022-04-22T03:04:15.771Z| vmx| | I005: PCIPassthru: total number of pages needed (4206594) " +

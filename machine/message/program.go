@@ -23,7 +23,9 @@ var programForms = []form{
 	{kind: "rtr-failed", text: lazyregexp.New(`(?i:failed to modify QP\b.* to RTR|modify QP to RTR failed)|` +
 		`Unable to Connect the HCA`)},
 	{kind: "qp-create", text: lazyregexp.New(`(?:Unable|Failed|Couldn't|Cannot) to create QP\b|Couldn't create QP\b`)},
-	{kind: "mr-failed", text: lazyregexp.New(`Couldn't allocate MR\b|failed to create mr\b|Unable to register memory`)},
+	{kind: "mr-failed", text: lazyregexp.New(`Couldn't allocate MR\b|failed to create mr\b|` +
+		`Unable to register (?:memory|MR\b|handle for GPU memory)|gdr_pin_buffer failed|` +
+		`(?i:register\w* ?memory ?region failed)`)},
 	{kind: "no-connect", text: lazyregexp.New(`Couldn't connect to \S+:\d+`)},
 	{kind: "no-rdma-device", text: lazyregexp.New(`IB device \S+ not found|No IB devices found|` +
 		`Did not detect devices|Unable to find the Infiniband/RoCE device`)},
@@ -46,6 +48,12 @@ var programForms = []form{
 	{kind: "vfio-dma-memlock", text: lazyregexp.New(`VFIO_MAP_DMA.*(?:-12|Cannot allocate memory)|` +
 		`vfio_(?:container_)?dma_map\(.*\) = -\d+`)},
 
+	{kind: "slurm-gres-sockets", text: lazyregexp.New(`core affinity \S+ on node \S+ doesn't match socket boundaries`)},
+	{kind: "slurm-gres-twice", text: lazyregexp.New(`gres\.conf duplicate records? for`)},
+	{kind: "slurm-no-library", text: lazyregexp.New(`configured to autodetect \w+ functionality, but we weren't ` +
+		`able to find that lib`)},
+	{kind: "slurm-gres-file", text: lazyregexp.New(`[Dd]iscarding the following config-only GPU|` +
+		`following autodetected GPUs are being ignored`)},
 	{kind: "slurm-gres-cores", text: lazyregexp.New(`invalid GRES core specification|` +
 		`gres.*(?:[Cc]ores|[Cc]ore_cnt|core count).*(?:invalid|mismatch|not match|inconsisten)`)},
 	{kind: "slurm-gres-count", text: lazyregexp.New(`gres/\w+ count (?:reported lower than configured|too low)|` +
