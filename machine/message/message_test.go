@@ -234,8 +234,8 @@ func TestMessagesOfProgramsAreExplained(t *testing.T) {
 			"Topology locality"},
 		{"no-hugepages", "qemu-system-x86_64: unable to map backing store for guest RAM: Cannot allocate memory"},
 		{"vfio-not-viable", "vfio 0000:06:00.0: group 12 is not viable"},
-		{"mr-failed", "libfabric:6413:1::efa:mr:efa_mr_reg_impl():849<warn> Unable to register MR of 146800640 bytes: " +
-			"Bad address"},
+		{"mr-failed", "libfabric:6413:1::efa:mr:efa_mr_reg_impl():849<warn> Unable to register MR of 146800640 " +
+			"bytes: Bad address"},
 		{"mr-failed", "libfabric:1:core:core:cuda_gdrcopy_dev_register():320<warn> gdr_pin_buffer failed! error: 22"},
 		{"mr-failed", "[application][error] RegisterRdmaMemoryRegion failed! addr:0x7f12, size:943718400, errno:22"},
 		{"slurm-gres-sockets", "Reason=gres/gpu GRES autodetected core affinity 0-15 on node n1 doesn't match socket " +

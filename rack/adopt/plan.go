@@ -127,8 +127,13 @@ func (j *job) pageSize() uint64 {
 // lab leaves out virtual CPUs that are absent at the start.
 func (j *job) lab(s shape, withDevices bool) (*lab.Lab, error) {
 	t := &j.machine.Tenant
-	if t.VCPUs == 0 || t.MemoryBytes == nil {
+	switch {
+	case t.VCPUs == 0 && t.MemoryBytes == nil:
 		return nil, errors.New("the description does not tell the number of virtual CPUs and the memory")
+	case t.VCPUs == 0:
+		return nil, errors.New("the description does not tell the number of virtual CPUs")
+	case t.MemoryBytes == nil:
+		return nil, errors.New("the description does not tell the memory")
 	}
 	memory := lab.Bytes(max(*t.MemoryBytes, uint64(lab.MinMemory))) / lab.MiB * lab.MiB
 	pages, page := lab.HugepagesOff, lab.MiB
