@@ -140,8 +140,8 @@ var ownForms = []form{
 		`(?:\.[0-7])?)\): (?P<code>\d+), Fatal`)},
 	{kind: "sxid", text: lazyregexp.New(`SXid \(PCI:(?P<dev>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?)\): ` +
 		`(?P<code>\d+)`)},
-	{kind: "device-lost", text: lazyregexp.New(`NVRM: GPU (?:at PCI:)?(?P<dev>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}` +
-		`(?:\.[0-7])?).*fallen off the bus`)},
+	{kind: "device-lost", text: lazyregexp.New(`NVRM: (?:The NVIDIA )?GPU (?:at PCI:)?` +
+		`(?P<dev>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?).*fallen off the bus|NVRM: fallen off the bus`)},
 	{kind: "bar-unassigned", text: lazyregexp.New(`NVRM: (?P<part>BAR\d) is 0M @ 0x0 ` +
 		`\(PCI:(?P<dev>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?)\)`)},
 	{kind: "nvidia-init", text: lazyregexp.New(`NVRM: (?:GPU ` +

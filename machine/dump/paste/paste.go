@@ -85,8 +85,10 @@ var bracketed = lazyregexp.New(`(?m)^\[ *ID\] |^\[ *\d+\] +(?:local |(?:RxErr|Ba
 // same matches a prefix that may be common to all lines: quotes, indentation, a node (pdsh) or a file (grep).
 var same = lazyregexp.New(`^(?:[ \t]*(?:> ?)+)?[ \t]*(?:[A-Za-z][\w.-]*: |[\w./-]+\.(?:txt|log|out):)?`)
 
-// own matches a prefix that is output: the group in a list of IOMMU groups.
-var own = lazyregexp.New(`Group: $`)
+// own matches a prefix that is output: the group in a list of IOMMU groups, and the names that drivers and programs
+// begin their messages with.
+var own = lazyregexp.New(`^[ \t>]*(?:Group|NVRM|DMAR|AMD-Vi|EDAC|mce|watchdog|amdgpu|nvidia[\w-]*|vfio[\w-]*|` +
+	`mlx[45]_\w+|bnxt_\w+|qemu[\w-]*|libvirtd?|slurm\w+): $`)
 
 var lead = lazyregexp.New(`^(?:[ \t]*(?:> ?)+)?[ \t]*`)
 

@@ -48,6 +48,8 @@ func TestCleanFindsWhatTheToolPrinted(t *testing.T) {
 		{"streams of iperf", "[ ID] Interval\n[101] 0.00-1.00\n[102] 0.00-1.00\n",
 			"[ ID] Interval\n[101] 0.00-1.00\n[102] 0.00-1.00\n"},
 		{"errors of PCI Express", "[12] Timeout\n[20] UnsupReq (First)\n", "[12] Timeout\n[20] UnsupReq (First)\n"},
+		{"a driver's name in each line", "NVRM: a\nNVRM: b\nNVRM: c\n", "NVRM: a\nNVRM: b\nNVRM: c\n"},
+		{"a driver's name, indented", "  NVRM: a\n  NVRM: b\n  NVRM: c\n", "NVRM: a\nNVRM: b\nNVRM: c\n"},
 		{"indented", before(table, "         "), table},
 		{"indented by tabs", before(table, "\t\t"), table},
 		{"quoted", before(table, "> "), table},

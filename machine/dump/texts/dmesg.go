@@ -2,6 +2,7 @@ package texts
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/machine/message"
@@ -18,10 +19,30 @@ const limitForm = `(?:^|[\s(])((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]
 
 var limitLine = lazyregexp.New(limitForm)
 
+// nvidiaFirst matches the first of the three lines in which NVIDIA's driver says that it cannot use a GPU.
+var nvidiaFirst = lazyregexp.New(`NVRM: The NVIDIA GPU [0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
+
+// beginsLog reports whether a line is about a fault, or begins a message about one.
+func beginsLog(line string) bool { return reportsFault(line) || nvidiaFirst().MatchString(line) }
+
 func (r *reader) dmesg() {
 	var l faultLog
 	defer func() { r.h.Kernel.Messages = l.messages() }()
+	first, joined := "", 0
 	for n, line := range r.lines() {
+		switch {
+		case nvidiaFirst().MatchString(line):
+			first, joined = line, n
+			continue
+		case first != "" && n <= joined+3 && strings.Contains(line, "NVRM: "):
+			_, rest, _ := strings.Cut(line, "NVRM: ")
+			if m, ok := message.Kernel(first + " " + rest); ok {
+				l.add(m)
+				first = ""
+				continue
+			}
+			first += " " + rest
+		}
 		if m, ok := message.Kernel(line); ok {
 			l.add(m)
 			continue

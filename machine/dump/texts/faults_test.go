@@ -45,6 +45,10 @@ mlx5_core 0000:3b:00.0:    [ 0] RxErr`, []string{"aer-corrected 0000:3b:00.0  2 
 NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', GPU has fallen off the bus.
 NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.`,
 			[]string{"xid 0000:3b:00.0  2 [31 79]", "device-lost 0000:3b:00.0  1 []"}},
+		{"a GPU off the bus, in three lines", `[ 1843.308145] NVRM: The NVIDIA GPU 0000:b3:00.0
+               NVRM: (PCI ID: 10de:26b5) installed in this system has
+               NVRM: fallen off the bus and is not responding to commands.`,
+			[]string{"device-lost 0000:b3:00.0  1 []"}},
 		{"the IOMMU names no domain", `DMAR: DRHD: handling fault status reg 3
 DMAR: [DMA Write NO_PASID] Request device [05:00.0] fault addr 0xeb61a000 [fault reason 0x05] PTE`,
 			[]string{"dmar-fault 0000:05:00.0  1 []"}},

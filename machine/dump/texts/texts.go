@@ -140,7 +140,7 @@ var Kinds = []*Kind{
 	{Name: "qm config", Heads: qmHeads, Form: qmLine, Least: 3, Sure: qmSure, read: (*reader).qmConfig, Many: true,
 		Command: Command(`(?:qm config|cat /etc/pve/qemu-server/)\s*(\d+)(?:\.conf)?`)},
 	{Name: "dmesg", Heads: []string{""}, Hints: []string{limitHint, "Adding "},
-		Form: lazyregexp.New(limitForm + "|" + groupAddedForm), Also: reportsFault, Lacks: OddLog,
+		Form: lazyregexp.New(limitForm + "|" + groupAddedForm), Also: beginsLog, Lacks: OddLog,
 		read:    (*reader).dmesg,
 		Command: Command(`(?:dmesg|journalctl)\b.*`)},
 	{Name: "IOMMU groups", Heads: []string{""}, Hints: []string{"/devices", "iommu_groups", "iommugroup"},
