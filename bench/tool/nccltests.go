@@ -99,16 +99,41 @@ func ParseNCCLKinds(output []byte) (Tests, error) {
 	if bytes.HasPrefix(bytes.TrimSpace(output), []byte("{")) {
 		return ncclDocument(output)
 	}
+	return parseNCCLTable(output, false)
+}
+
+// ParseNCCLExcerpt reads the whole rows of a table whose end was cut off.
+func ParseNCCLExcerpt(output []byte) (Tests, error) {
+	whole, ok := WithoutLastRow(output)
+	if err := ncclFailure(output); err != nil || !ok {
+		return Tests{}, err
+	}
+	return parseNCCLTable(whole, true)
+}
+
+// WithoutLastRow removes a row of figures that ends the output, as it may be cut off within a number; ok is false if
+// the last line is something else, such as an error.
+func WithoutLastRow(output []byte) (above []byte, ok bool) {
+	output = bytes.TrimRight(output, " \t\r\n")
+	at := bytes.LastIndexByte(output, '\n') + 1
+	return output[:at], figuresOnly().Match(output[at:])
+}
+
+// figuresOnly matches a row with a type and an operation, too: "1048576 262144 float sum -1 62.4".
+var figuresOnly = lazyregexp.New(`^\s*\d+(?:\s+(?:-?[\d.][\d.eE+-]*|N/A|[a-z][a-z0-9_]*))*\s*$`)
+
+// parseNCCLTable takes an excerpt without its last lines: each row has a column of wrong values.
+func parseNCCLTable(output []byte, excerpt bool) (Tests, error) {
 	t := ncclTable{logs: ncclLoggers(output)}
 	if err := bench.EachLine(toolNCCLTests, output, t.read); err != nil {
 		return Tests{}, err
 	}
-	if !t.checked || len(t.res.All) == 0 {
+	if !t.checked && !excerpt || len(t.res.All) == 0 {
 		if err := ncclFailure(output); err != nil {
 			return Tests{}, err
 		}
 		return Tests{}, bench.BadOutput(toolNCCLTests, output,
-			"the table is cut off or empty: the line on values out of "+"bounds is missing, or no row comes before it")
+			"the table is cut off or empty: the line on values out of bounds is missing, or no row comes before it")
 	}
 	return t.res, nil
 }

@@ -69,7 +69,7 @@ func newResultsQueryCmd(a *app) *cobra.Command {
 func newResultsCheckCmd(a *app) *cobra.Command {
 	var host hostFlag
 	var device, format string
-	options := importer.Options{Version: version, Name: "check"}
+	options := importer.Options{Version: version, Name: "check", Excerpt: true}
 	cmd := &cobra.Command{
 		Use:   "check [LEVEL=]PATH...",
 		Short: "Compare the figures of logs with a machine: are they normal, and if not, what limits them",

@@ -35,6 +35,8 @@ type file struct {
 	size   int    // of the whole file
 	sum    string // SHA-256 of the whole file
 	above  int    // lines before data, if one of several runs
+
+	excerpt bool // Options.Excerpt
 }
 
 func (f *file) dir() []string {

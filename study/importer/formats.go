@@ -107,9 +107,25 @@ func perftestSides(a, b []byte) bool {
 	return len(perftestHead().FindAllIndex(a, 1)) == 0 && len(perftestHead().FindAllIndex(b, 2)) == 2
 }
 
+// cutRemark says at which line a table ends without its end.
+func cutRemark(data []byte) []tool.Remark {
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	return []tool.Remark{{What: "the table is cut off: only the rows above its last line are taken",
+		Evidence: strings.Join(strings.Fields(lines[len(lines)-1]), " ")}}
+}
+
 // perftest names the test as bench names engines.
 func (f *file) perftest() (reading, error) {
 	res, err := tool.ParsePerftest(f.data)
+	var remarks []tool.Remark
+	if f.excerpt && (err != nil || !res.Complete) {
+		if above, ok := tool.WithoutLastRow(f.data); ok {
+			if rows, err2 := tool.ParsePerftest(above); err2 == nil {
+				rows.Complete = true
+				res, err, remarks = rows, nil, cutRemark(f.data)
+			}
+		}
+	}
 	if err == nil && !res.Complete {
 		err = bench.BadOutput("perftest", f.data,
 			"the table is cut off: the line below it is missing, so rows and digits may be, too")
@@ -118,7 +134,7 @@ func (f *file) perftest() (reading, error) {
 		return reading{test: tool.PerftestProgram(string(bytes.TrimSpace(perftestTitle().Find(f.data))))}, err
 	}
 	r := reading{test: res.Engine(), tool: "perftest", figures: res.Figures(),
-		where: Where{Device: res.Facts["Device"], Link: res.Facts["Link type"]}}
+		where: Where{Device: res.Facts["Device"], Link: res.Facts["Link type"], Remarks: remarks}}
 	// "4096[B]"
 	r.where.MTU, _ = strconv.Atoi(strings.TrimSuffix(res.Facts["Mtu"], "[B]"))
 	if len(r.figures) == 0 {
@@ -231,13 +247,19 @@ func (f *file) ncclTests() []reading {
 		operation = ncclOperations[i]
 	}
 	kinds, err := tool.ParseNCCLKinds(f.data)
+	var cut []tool.Remark
+	if f.excerpt && err != nil {
+		if rows, err2 := tool.ParseNCCLExcerpt(f.data); err2 == nil && len(rows.All) > 0 {
+			kinds, err, cut = rows, nil, cutRemark(f.data)
+		}
+	}
 	if err == nil && operation == "" {
 		operation = ncclByRatio(kinds)
 	}
 	if operation != "" {
 		test = strings.TrimSuffix(test, "-tests") + "_" + operation
 	}
-	remarks := tool.NCCLRemarks(f.data)
+	remarks := append(cut, tool.NCCLRemarks(f.data)...)
 	if err == nil && operation == "" && len(f.data) < f.size {
 		err = f.fail(1, "which collective this run of several is, neither the log nor its name says: "+
 			"all_reduce.log would")

@@ -55,6 +55,8 @@ type Options struct {
 	Name    string // "": that of the first source
 	Factor  string // of logs; "" is "variant". Other formats define their own.
 	Version string // of rackless
+	// Excerpt takes the whole rows of a table that is cut off, with a remark. Without it, such a log is a run that failed.
+	Excerpt bool
 }
 
 // A Study is a set of imported results in the form of a study.
@@ -141,6 +143,9 @@ func Import(sources []Source, o Options) ([]*Study, error) {
 	files, err := readAll(sources)
 	if err != nil {
 		return nil, err
+	}
+	for _, f := range files {
+		f.excerpt = o.Excerpt
 	}
 	im := &importing{Options: o, files: files, sources: sources, facts: map[string][]study.Fact{},
 		notes: map[string][]string{}}

@@ -265,6 +265,47 @@ func TestALogThatIsCutOffIsAFailure(t *testing.T) {
 	}
 }
 
+// An excerpt is what people paste: its rows count, without the last line.
+func TestAnExcerptHasTheRowsAboveTheCut(t *testing.T) {
+	t.Parallel()
+	perftest := testdata(t, perftestAll)
+	perftest = perftest[:strings.Index(perftest, "\n65536")+20]
+	nccl := testdata(t, "../../bench/tool/testdata/nccl-tests/dgxc-h100-all_reduce.txt")
+	nccl = nccl[:strings.Index(nccl, "# Out of bounds")-30]
+	for name, log := range map[string]string{"ib_write_bw": perftest, "nccl_all_reduce": nccl} {
+		sources := files("all_reduce", map[string]string{"all_reduce.log": log})
+		s := one(t, importer.Options{Excerpt: true}, sources)
+		if len(failures(s)) != 0 || len(s.Runs) != 1 || len(s.Runs[0].Samples) < 10 {
+			t.Fatalf("%s: failures %q, %d runs", name, failures(s), len(s.Runs))
+		}
+		for _, sample := range s.Runs[0].Samples {
+			if sample.Test == name && strings.Contains(fmt.Sprint(sample.Origin.Remarks), "cut off") {
+				continue
+			}
+			t.Errorf("%s: %+v has no remark on the cut", name, sample)
+		}
+	}
+}
+
+// A run that failed is no excerpt.
+func TestAFailureIsNoExcerpt(t *testing.T) {
+	t.Parallel()
+	perftest := testdata(t, perftestAll)
+	perftest = perftest[:strings.Index(perftest, "\n65536")+1]
+	nccl := testdata(t, "../../bench/tool/testdata/nccl-tests/dgxc-h100-all_reduce.txt")
+	nccl = nccl[:strings.Index(nccl, "# Out of bounds")]
+	for log, want := range map[string]string{
+		perftest + "Completion with error at client\n":                    "error",
+		nccl + "node1:1:1 [0] misc/socket.cc:1 NCCL WARN socket closed\n": "the program gave up",
+	} {
+		source := files("all_reduce", map[string]string{"all_reduce.log": log})
+		_, err := importer.Import([]importer.Source{source}, importer.Options{Excerpt: true})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
 func TestALastLineWithoutAnEndIsReadWhereItIsWhole(t *testing.T) {
 	t.Parallel()
 	whole := strings.TrimSuffix(testdata(t, "../../bench/tool/testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_bw.txt"),
