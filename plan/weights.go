@@ -34,9 +34,9 @@ const (
 func Meaning(term string) string { return meanings[term] }
 
 var meanings = map[string]string{
-	TermGPUNICPath:       "steps of path between GPUs and NICs",
+	TermGPUNICPath:       "GPU-NIC distance (PIX=0 to SYS=4)",
 	TermGPUNICMeasured:   "percents of bandwidth lost between GPUs and NICs, measured",
-	TermGPUGPUPath:       "steps of path between GPUs",
+	TermGPUGPUPath:       "GPU-GPU distance (NVLink=0, PIX=0 to SYS=4)",
 	TermDeviceNearest:    "distance from devices to the nearest core",
 	TermDeviceDistance:   "distance from devices to all cores",
 	TermDeviceShare:      "cores that are not beside their share of devices, by distance",

@@ -18,7 +18,7 @@ func newDoctorCmd(a *app) *cobra.Command {
 	var probe bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check what this machine can do as a host of labs, and how to fix what it lacks",
+		Short: "Check what this machine can do as a host of labs, and how to fix what is missing",
 		Args:  cli.ExactArgs(0, "no argument"),
 		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, _ []string) error {
 			ui := a.display()

@@ -124,7 +124,7 @@ func leave(root *cobra.Command) {
 		"fleet":        "plan LAB.yaml --host HOST for each host, or the scheduler of the cluster",
 		"policy":       "plan LAB.yaml --host HOST for each host, or the scheduler of the cluster",
 		"capacity":     "plan with more nodes, until the answer is that they do not fit",
-		"dump-problem": "plan -o json has every term of the cost",
+		"dump-problem": "plan -o json has every term of the score",
 	} {
 		cli.Gone(plan, name, instead)
 	}

@@ -46,7 +46,7 @@ func newPlanCmd(a *app) *cobra.Command {
 	o := planOptions{form: formTable, limit: planner.DefaultLimit}
 	cmd := &cobra.Command{
 		Use:               "plan [LAB.yaml]",
-		Short:             "Place the nodes of a lab on a host at the least cost, say what is proved, write files",
+		Short:             "Place the nodes of a lab on a host at the lowest score, say what is proved, write files",
 		Args:              cli.MaxArgs(1, "one LAB.yaml"),
 		ValidArgsFunction: completeLabFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -65,7 +65,7 @@ func newPlanCmd(a *app) *cobra.Command {
 	f := cmd.Flags()
 	o.add(cmd, "plan for")
 	f.StringVar(&o.model, "model", "", "take weights and measured GPU-NIC bandwidths from `FILE`")
-	f.BoolVar(&o.explain, "explain", false, "give the reason for each choice, and the cost of the next best")
+	f.BoolVar(&o.explain, "explain", false, "give the reason for each choice, and the score of the next best")
 	f.BoolVar(&o.compare, "compare", false, "place the same lab as libvirt does by default and by hand, and compare")
 	f.StringArrayVar(&o.studies, "study", nil, "with --explain: use only the study `NAME`; can be given several times")
 	dbFlag(cmd, &o.db)

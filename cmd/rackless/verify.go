@@ -190,7 +190,7 @@ func (a *app) verifyOnce(ctx context.Context, o *verifyOptions, v *verify.Target
 		err = report.JUnit(a.out, findings)
 	default:
 		text, folded := report.FoldedFindings(findings, a.color(), a.width())
-		text += fmt.Sprintf("%s, %d not ok\n", words.Count(len(findings), "check"), len(finding.NotOK(findings)))
+		text += outcome(findings) + "\n"
 		if folded {
 			text += "on a wider terminal or in a pipe, each check that is ok has a line\n"
 		}
@@ -244,8 +244,8 @@ func (a *app) watchVerify(ctx context.Context, o *verifyOptions, v *verify.Targe
 			}
 		}
 		if rounds == 0 && o.form == formatText {
-			fmt.Fprintf(a.out, "%s  %s, %d not ok; watching every %v, Ctrl-C ends it\n", at.Format(time.RFC3339),
-				words.Count(len(findings), "check"), w.NotOK(), o.interval)
+			fmt.Fprintf(a.out, "%s  %s; watching every %v, Ctrl-C ends it\n", at.Format(time.RFC3339), outcome(findings),
+				o.interval)
 			if v.Unseen != "" {
 				fmt.Fprintf(a.err, "not checked: %s\n", v.Unseen)
 			}
@@ -281,4 +281,13 @@ func (a *app) printDrift(form string, c verify.Drift) error {
 		_, err = fmt.Fprintf(a.out, "        want  %s\n        fix   %s\n", f.Want, f.Fix)
 	}
 	return err
+}
+
+// outcome counts checks that failed, and those that could not run only if there are any.
+func outcome(checks []finding.Finding) string {
+	s := fmt.Sprintf("%s, %d failed", words.Count(len(checks), "check"), finding.Count(checks, finding.Failed))
+	if n := finding.Count(checks, finding.Unknown); n > 0 {
+		s += fmt.Sprintf(", %d unknown", n)
+	}
+	return s
 }

@@ -41,7 +41,7 @@ func TestWatchGoesOnUntilItIsInterrupted(t *testing.T) {
 		code      int
 	}{
 		{"all holds at the end", []string{"performance", "powersave", "performance"}, formatText, []string{
-			"T00:00:00Z  1 check, 0 not ok; watching every 10s, Ctrl-C ends it",
+			"T00:00:00Z  1 check, 0 failed; watching every 10s, Ctrl-C ends it",
 			"T00:00:10Z  FAILED    host  CPU frequency governor is performance: powersave on 1",
 			"        want  performance", "        fix   cpupower frequency-set -g performance",
 			"T00:00:20Z  ok again  host  CPU frequency governor is performance: performance"}, 0},

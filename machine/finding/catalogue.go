@@ -97,13 +97,13 @@ func parse(text string) (c Check, err error) {
 	for item := range strings.SplitSeq("\n"+short, "\n- ") {
 		key, text, _ := strings.Cut(strings.Join(strings.Fields(item), " "), ": ")
 		switch key {
-		case "So":
+		case "Impact":
 			c.Consequence = text
 		case "Fix":
 			c.ShortFix = text
 		case "":
 		default:
-			return c, fmt.Errorf("%q is neither So nor Fix", key)
+			return c, fmt.Errorf("%q is neither Impact nor Fix", key)
 		}
 	}
 	heading, intro := cut(head, "\n\n")

@@ -37,14 +37,14 @@ func (s Severity) Rank() int {
 // Status is the outcome of a check.
 type Status string
 
-// Outcomes of a check. Findings of inspect have no status, because inspect only reports faults. Warn and Lack belong
+// Outcomes of a check. Findings of inspect have no status, because inspect only reports faults. Warn and Missing belong
 // to doctor, which checks the abilities of a machine.
 const (
 	OK      Status = "ok"      // as expected
 	Failed  Status = "failed"  // not as expected
 	Unknown Status = "unknown" // could not be read
 	Warn    Status = "warn"    // labs start, but slower or smaller than possible
-	Lack    Status = "lack"    // labs do not start
+	Missing Status = "missing" // labs do not start
 )
 
 // A Finding is one fault or noteworthy fact, or the outcome of one check on one subject. Its JSON is the format of

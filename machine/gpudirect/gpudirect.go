@@ -271,7 +271,7 @@ func (j *judge) iommu() finding.Finding {
 	case j.IOMMU.Enabled != nil && !*j.IOMMU.Enabled:
 		return read(finding.OK, "/sys/class/iommu: empty")
 	case !slices.ContainsFunc(j.gpus, func(g *topology.GPU) bool { return !topology.IsVFIO(g.Driver) }):
-		f.Fix = "give NIC and GPU of a guest ATS, and their ports Direct Translated P2P"
+		f.Fix = "enable ATS on the guest's NIC and GPU, and ACS Direct Translated P2P on their ports"
 		return read(finding.Unknown, "all GPUs are on vfio-pci: the IOMMU translates for their guests")
 	case len(types) == 1 && types["identity"]:
 		return read(finding.OK, "/sys/kernel/iommu_groups: type=identity of all cards")

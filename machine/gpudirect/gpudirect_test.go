@@ -159,8 +159,8 @@ func TestEachFactDecides(t *testing.T) {
 		}, check: "acs", want: finding.Unknown, says: "not known", all: finding.Unknown},
 		{name: "cards for guests behind ports that redirect", set: func(h *topology.Host) { kept(h); redirect(h) },
 			check: "acs", want: finding.Failed, says: "Direct Translated P2P", all: finding.Failed},
-		{name: "an IOMMU for guests", set: kept, check: "iommu", want: finding.Unknown, says: "give NIC and GPU of a " +
-			"guest ATS", all: finding.Unknown},
+		{name: "an IOMMU for guests", set: kept, check: "iommu", want: finding.Unknown, says: "enable ATS on the guest",
+			all: finding.Unknown},
 		{name: "cards for guests", set: kept, check: "driver", want: finding.Unknown, says: inGuest,
 			all: finding.Unknown},
 		{name: "a GPU for a guest with a NIC of the host", set: func(h *topology.Host) {

@@ -90,7 +90,7 @@ func costOf(all []plan.Term, node string, terms []string) int64 {
 	}))
 }
 
-const notProved = "the runner-up is the best that was found: it may cost less"
+const notProved = "the runner-up is the best that was found: its score may be lower"
 
 func (d *decider) devices(one *draft, i int) {
 	pl := &d.base.Placement.Nodes[i]
@@ -178,7 +178,7 @@ func (d *decider) paths(one *draft, i int) (pairs, measured bool) {
 		}
 	}
 	if c := d.own(i, plan.TermGPUNICPath, plan.TermGPUNICMeasured); c > 0 {
-		one.becausef("GPU-NIC paths are %d of the plan's cost of %d", c, d.now)
+		one.becausef("GPU-NIC paths are %d of the plan's score of %d", c, d.now)
 	}
 	return pairs, measured
 }
@@ -222,7 +222,7 @@ func (d *decider) memory(one *draft, i int) {
 	if c := d.own(i, plan.TermMemoryDistance, plan.TermMemoryBalance); c == 0 {
 		one.because("each NUMA node gives memory in proportion to the cores of the lab node on it")
 	} else {
-		one.becausef("not all memory is beside the cores: it costs %d", c)
+		one.becausef("not all memory is beside the cores: it adds %d to the score", c)
 		used := d.PagesUsed(&d.base.Placement)
 		full := lists.Filter(d.p.NUMANodes, func(n plan.NUMANode) bool {
 			return n.Pages != nil && used[n.ID] >= *n.Pages
@@ -360,7 +360,7 @@ func (d *decider) smt(one *draft, i int) {
 	} else if d.otherSetting(one, i, text, func(r *plan.Request) {
 		r.Threads, r.Cores = other, r.VCPUs/other
 	}) == solved {
-		one.because("the cost says where things would be, not how fast a whole core is beside a thread")
+		one.because("the score says where things would be, not how fast a whole core is beside a thread")
 	}
 	one.because(seenSMT)
 }
@@ -389,7 +389,7 @@ func (d *decider) emulator(one *draft, i int) {
 	if beside {
 		one.because("a NUMA node that it has cores on")
 	} else {
-		one.becausef("the nearest housekeeping cores to %s: the distance costs %d",
+		one.becausef("the nearest housekeeping cores to %s: the distance adds %d",
 			nodesText(slices.Sorted(maps.Keys(own))), d.own(i, plan.TermEmulatorDistance))
 	}
 	one.because("on the lab node's own CPUs, where hand-written pinning often has them, QEMU's threads take time " +
@@ -422,7 +422,7 @@ func (d *decider) housekeeping() draft {
 	if far == 0 {
 		one.because("every lab node has a housekeeping core on a NUMA node of its own, for QEMU's threads")
 	} else {
-		one.becausef("QEMU's threads of some lab nodes are on another NUMA node: it costs %d", far)
+		one.becausef("QEMU's threads of some lab nodes are on another NUMA node: it adds %d to the score", far)
 	}
 	if s := d.otherHousekeeping(4 * d.tries); s != nil {
 		gives, takes := d.Cores[s.gives], d.Cores[s.takes]
@@ -453,7 +453,7 @@ func (d *decider) pageSize() draft {
 		one.because("a plain hugepages=N is spread evenly over all NUMA nodes, and a strict memory policy then finds " +
 			"too few on its own")
 	}
-	const zero = "the cost model has no term for the size of pages: no published figure tells the two apart"
+	const zero = "the score has no term for the size of pages: no published figure tells the two apart"
 	if d.p.HugepageBytes == gib {
 		one.next("2 MiB pages", 0)
 		one.because("one page of 1 GiB covers what 512 of 2 MiB do: fewer TLB misses, shorter page walks", zero,
@@ -497,6 +497,6 @@ func (d *decider) isolation() draft {
 	if iso := d.host.CPUs.Isolated; iso != nil && !iso.IsEmpty() {
 		one.becausef("the host has CPUs %s isolated now", iso)
 	}
-	one.because("isolation is not in the cost: it decides no placement", seenContention, seenLateTail)
+	one.because("isolation is not in the score: it decides no placement", seenContention, seenLateTail)
 	return one
 }

@@ -23,13 +23,13 @@ func Differences(before, after *plan.Plan) []string {
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	switch d := after.Cost - before.Cost; {
 	case d < 0:
-		add("cost from %d to %d: %d less", before.Cost, after.Cost, -d)
+		add("score from %d to %d: %d lower", before.Cost, after.Cost, -d)
 	case d > 0:
-		add("cost from %d to %d: %d more", before.Cost, after.Cost, d)
+		add("score from %d to %d: %d higher", before.Cost, after.Cost, d)
 	}
 	if before.Optimal != after.Optimal {
 		word := map[bool]string{true: "proved to be the least", false: "not proved to be the least"}
-		add("the cost was %s and now is %s", word[before.Optimal], word[after.Optimal])
+		add("the score was %s and now is %s", word[before.Optimal], word[after.Optimal])
 	}
 	if before.Lab != after.Lab {
 		add("lab from %s to %s", before.Lab, after.Lab)
@@ -38,7 +38,7 @@ func Differences(before, after *plan.Plan) []string {
 		add("host from %s to %s", before.Host.Name, after.Host.Name)
 	}
 	if before.Workload != after.Workload {
-		add("workload from %s to %s: costs are in other weights, and their difference means little", before.Workload,
+		add("workload from %s to %s: scores are in other weights, and their difference means little", before.Workload,
 			after.Workload)
 	}
 	old := map[string]*plan.Node{}
@@ -149,7 +149,7 @@ type termChange struct {
 }
 
 func (c termChange) String() string {
-	return fmt.Sprintf("%s: %s: cost %d to %d", c.subject, cmp.Or(plan.Meaning(c.term), c.term), c.before, c.after)
+	return fmt.Sprintf("%s: %s: score %d to %d", c.subject, cmp.Or(plan.Meaning(c.term), c.term), c.before, c.after)
 }
 
 // termChanges has the largest change first. A missing term costs 0.

@@ -30,16 +30,16 @@ func TestWhatAChangeDoesIsSaidInWords(t *testing.T) {
 		l    *lab.Lab
 		want []string
 	}{
-		{"a card in another slot", moved(t, h, move{device: "0000:41:00.0"}), l, []string{"cost from ", " less",
-			"vm00: steps of path between GPUs and NICs: cost 1200 to 600"}},
+		{"a card in another slot", moved(t, h, move{device: "0000:41:00.0"}), l, []string{"score from ", " lower",
+			"vm00: GPU-NIC distance (PIX=0 to SYS=4): score 1200 to 600"}},
 		{"a node less", h, alone, []string{"vm01 is gone", "the host keeps CPUs ", "hugepages from "}},
 		{"fewer CPUs", h, first(func(n *lab.Node) { n.CPUs = 14 }),
 			[]string{"vm00: CPUs from ", "other kernel arguments"}},
 		{"less memory", h, first(func(n *lab.Node) { n.Memory = 8 * lab.GiB }), []string{"vm00: memory from ", " to "}},
 		{"another workload", h, compute,
-			[]string{"workload from rdma-latency to gpu-compute: costs are in other weights"}},
-		{"hidden NUMA nodes", h, first(func(n *lab.Node) { n.GuestNUMA = lab.Off }), []string{"cost from ", " more",
-			"vm00: guest NUMA nodes from 2 to 1", "vm00: NUMA nodes beyond the first: cost 300 to 1200"}},
+			[]string{"workload from rdma-latency to gpu-compute: scores are in other weights"}},
+		{"hidden NUMA nodes", h, first(func(n *lab.Node) { n.GuestNUMA = lab.Off }), []string{"score from ", " higher",
+			"vm00: guest NUMA nodes from 2 to 1", "vm00: NUMA nodes beyond the first: score 300 to 1200"}},
 		{"small pages", h, small, []string{"hugepages from ", " x 2 MiB on NUMA node"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -109,8 +109,8 @@ func TestTermsAreComparedByWhoseTheyAreAndTheLargestChangeComesFirst(t *testing.
 	for _, c := range termChanges(before, after) {
 		got = append(got, c.String())
 	}
-	want := []string{"a, b: percents between the best and the worst placed of equal lab nodes: cost 7 to 0",
-		"b: x: cost 0 to 3", "a: x: cost 10 to 9"}
+	want := []string{"a, b: percents between the best and the worst placed of equal lab nodes: score 7 to 0",
+		"b: x: score 0 to 3", "a: x: score 10 to 9"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

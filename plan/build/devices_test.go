@@ -51,7 +51,7 @@ func cardHost(t testing.TB, cards ...card) *topology.Host {
 
 // takesConsole ends notes about screens.
 const takesConsole = "a lab node that gets it takes the console along. Log in over the network or a serial console " +
-	"(console=ttyS0), or make another adapter the primary one in the firmware"
+	"(console=ttyS0), or make another graphics card the primary one in the firmware"
 
 const noIOMMU = "this is a virtual machine without an IOMMU, which its hypervisor would have to give it, and VFIO " +
 	"gives no device away without one"

@@ -191,7 +191,7 @@ func (b *problemBuilder) noteScreen(d *topology.PCIDevice, what string) {
 		return
 	}
 	b.note("%s %s: a lab node that gets it takes the console along. Log in over the network or a serial console "+
-		"(console=ttyS0), or make another adapter the primary one in the firmware", d.Address, what)
+		"(console=ttyS0), or make another graphics card the primary one in the firmware", d.Address, what)
 }
 
 const vfioPCI = "vfio-pci"

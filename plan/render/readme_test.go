@@ -114,7 +114,7 @@ func TestAPlanThatIsNotProvedSaysSo(t *testing.T) {
 	in.Plan.Optimal, in.Plan.Bound, in.Plan.Stopped, in.Plan.Notes = false, 1000, "time limit 2s",
 		[]string{"distances of 20"}
 	page := string(render(t, in)["README.md"].Data)
-	for _, want := range []string{"the search stopped early (time limit 2s); none costs less than 1000",
+	for _, want := range []string{"the search stopped early (time limit 2s); none scores below 1000",
 		"- Note: distances of 20\n"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q in\n%s", want, page)

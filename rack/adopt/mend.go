@@ -43,6 +43,17 @@ func wrong(all []finding.Finding) []finding.Finding {
 	})
 }
 
+// Left returns the IDs of checks that a description can pass and that Diff does not fix, without duplicates.
+func (v *Verdict) Left() []string {
+	var ids []string
+	for _, f := range wrong(v.Findings) {
+		if !slices.Contains(v.Mended, f.ID) && !slices.Contains(ids, f.ID) {
+			ids = append(ids, f.ID)
+		}
+	}
+	return ids
+}
+
 type syntax interface {
 	// emulator moves QEMU's own threads.
 	emulator(text string, cpus topology.CPUSet) (string, error)
@@ -79,11 +90,11 @@ func Check(ctx context.Context, h *topology.Host, hostName string, m *inspect.Ma
 		return v, nil
 	}
 	if others.Empty() {
-		v.Unmended = "it takes the host to mend it: name one with --host"
+		v.Unmended = "the host is needed: name one with --host"
 		return v, nil
 	}
 	if j.syntax == nil {
-		v.Unmended = "only domain XML (virsh dumpxml) and a configuration of Proxmox VE (qm config) can be mended"
+		v.Unmended = "only domain XML (virsh dumpxml) and a configuration of Proxmox VE (qm config) can be edited"
 		return v, nil
 	}
 	return v, j.mend(ctx, v)
@@ -191,10 +202,10 @@ func (j *job) mend(ctx context.Context, v *Verdict) error {
 	if best != j.machine.Text {
 		best = withLineEnds(best, j.machine.Text)
 		v.Text = best
-		v.Diff = string(diff.Diff(j.machine.File, []byte(j.machine.Text), j.machine.File+" (mended)", []byte(best)))
+		v.Diff = string(diff.Diff(j.machine.File, []byte(j.machine.Text), j.machine.File+" (fixed)", []byte(best)))
 	}
 	if len(left) > 0 {
-		v.Unmended = cause(errors.Join(reasons...))
+		v.Unmended = cause(errors.Join(reasons...), len(v.Left()))
 	}
 	return nil
 }
@@ -216,11 +227,14 @@ func withLineEnds(text, before string) string {
 	return strings.NewReplacer("\r\n", "\r\n", "\n", "\r\n").Replace(text)
 }
 
-func cause(err error) string {
-	if err == nil {
-		return "none of the placements that were tried is without it"
+func cause(err error, ids int) string {
+	if err != nil {
+		return err.Error()
 	}
-	return err.Error()
+	if ids == 1 {
+		return "no placement that was tried avoids it"
+	}
+	return "no placement that was tried avoids them"
 }
 
 func (j *job) moveEmulator(context.Context) (string, error) { return j.emulatorOf(j.machine.Text) }

@@ -22,7 +22,7 @@ type domainXML struct{}
 func parse(text string) (*libvirtxml.Domain, error) {
 	var d libvirtxml.Domain
 	if err := d.Unmarshal(text); err != nil {
-		return nil, fmt.Errorf("only a whole domain can be mended: %w", err)
+		return nil, fmt.Errorf("only a whole domain can be edited: %w", err)
 	}
 	d.CPUTune = cmp.Or(d.CPUTune, &libvirtxml.DomainCPUTune{})
 	return &d, nil

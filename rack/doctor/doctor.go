@@ -80,7 +80,7 @@ func warn(evidence, fix string) finding.Finding {
 
 // lack means that labs cannot work.
 func lack(evidence, fix string) finding.Finding {
-	return finding.Finding{Status: finding.Lack, Evidence: evidence, Fix: fix}
+	return finding.Finding{Status: finding.Missing, Evidence: evidence, Fix: fix}
 }
 
 // add's ids must not change, because programs identify checks by them.
@@ -321,8 +321,8 @@ func checkCPUs(n int) finding.Finding {
 }
 
 func (d *doctor) checkDirs() {
-	d.add("run", "running labs", checkDir(d.dirs.Run, "RACKLESS_RUN", finding.Lack))
-	d.add("cache", "cache", checkDir(d.dirs.Cache, "RACKLESS_CACHE", finding.Lack))
+	d.add("run", "running labs", checkDir(d.dirs.Run, "RACKLESS_RUN", finding.Missing))
+	d.add("cache", "cache", checkDir(d.dirs.Cache, "RACKLESS_CACHE", finding.Missing))
 	d.add("data", "results", checkDir(d.dirs.Data, "RACKLESS_DATA", finding.Warn)) // only measurements need it
 	d.add("run-path", "path of sockets", d.checkSockets())
 }

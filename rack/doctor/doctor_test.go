@@ -56,10 +56,10 @@ func TestDoctorOnPackages(t *testing.T) {
 		apt, lists finding.Status
 	}{
 		{"all is there", "debian", all, lists, nil, finding.OK, finding.OK},
-		{"nothing is there, and no image", "fedora", none, files(), nil, finding.Lack, finding.Lack},
+		{"nothing is there, and no image", "fedora", none, files(), nil, finding.Missing, finding.Missing},
 		{"nothing is there, but an image", "fedora", none, files(), &image.Image{}, finding.Warn, finding.Warn},
-		{"apt-get update was never run", "debian", all, files(), nil, finding.OK, finding.Lack},
-		{"packages of another system", "ubuntu", all, lists, nil, finding.OK, finding.Lack},
+		{"apt-get update was never run", "debian", all, files(), nil, finding.OK, finding.Missing},
+		{"packages of another system", "ubuntu", all, lists, nil, finding.OK, finding.Missing},
 		{"a mirror of Debian on another system", "ubuntu", all, mirror, nil, finding.OK, finding.OK},
 	}
 	for _, tt := range tests {
@@ -87,13 +87,13 @@ func TestDoctorWithoutQEMU(t *testing.T) {
 		fix       string
 	}{
 		{"ID=debian\n", there, finding.OK, ""},
-		{"ID=debian\n", none, finding.Lack, "apt-get install --no-install-recommends qemu-system-x86, or import the " +
+		{"ID=debian\n", none, finding.Missing, "apt-get install --no-install-recommends qemu-system-x86, or import the " +
 			"image file of a release: rackless image import FILE --digest sha256:..."},
-		{"ID=fedora\n", none, finding.Lack, "dnf install qemu-system-x86-core, or import"},
-		{"ID=manjaro\nID_LIKE=arch\n", none, finding.Lack, "pacman -S qemu-system-x86, or import"},
-		{"ID=opensuse-leap\nID_LIKE=\"suse opensuse\"\n", none, finding.Lack, "zypper install qemu-x86, or import"},
-		{"ID=alpine\n", none, finding.Lack, "apk add qemu-system-x86_64, or import"},
-		{"ID=x\n", none, finding.Lack, "install QEMU 8.0 or newer, or import"},
+		{"ID=fedora\n", none, finding.Missing, "dnf install qemu-system-x86-core, or import"},
+		{"ID=manjaro\nID_LIKE=arch\n", none, finding.Missing, "pacman -S qemu-system-x86, or import"},
+		{"ID=opensuse-leap\nID_LIKE=\"suse opensuse\"\n", none, finding.Missing, "zypper install qemu-x86, or import"},
+		{"ID=alpine\n", none, finding.Missing, "apk add qemu-system-x86_64, or import"},
+		{"ID=x\n", none, finding.Missing, "install QEMU 8.0 or newer, or import"},
 	} {
 		d := &doctor{dirs: rack.Dirs{Cache: t.TempDir()}, system: distro.Parse(tt.osRelease), look: tt.look}
 		if f := withFix(t, "qemu", d.checkQEMU(t.Context())); f.Status != tt.want || !strings.HasPrefix(f.Fix, tt.fix) {
@@ -123,7 +123,7 @@ func TestDoctorOnMemory(t *testing.T) {
 	d := &doctor{root: files("proc/self/cgroup", "0::/a\n", "sys/fs/cgroup/a/memory.max", "104857600\n",
 		"sys/fs/cgroup/a/memory.current", "0\n")}
 	d.add("memory", "memory", d.checkMemory())
-	if i := found(t, d, "memory"); i.Status != finding.Lack || !strings.Contains(i.Evidence,
+	if i := found(t, d, "memory"); i.Status != finding.Missing || !strings.Contains(i.Evidence,
 		"100 MiB available by cgroup /sys/fs/cgroup/a, room for 0 default nodes") {
 		t.Errorf("a control group of 100 MiB: %+v", i)
 	}
@@ -150,7 +150,7 @@ func TestDoctorOnDirectories(t *testing.T) {
 	}
 	for path, want := range map[string]finding.Status{
 		"/" + strings.Repeat("a", 49): finding.OK, "/" + strings.Repeat("a", 60): finding.Warn,
-		"/" + strings.Repeat("a", 95): finding.Lack, plain: finding.Lack,
+		"/" + strings.Repeat("a", 95): finding.Missing, plain: finding.Missing,
 	} {
 		d := &doctor{dirs: rack.Dirs{Run: path, Cache: dir, Data: dir}, root: files()}
 		if got := withFix(t, "run-path", d.checkSockets()); got.Status != want {

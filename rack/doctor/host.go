@@ -22,7 +22,7 @@ type Part struct {
 }
 
 func part(items []finding.Finding) Part {
-	return Part{Ready: finding.Count(items, finding.Lack) == 0, Checks: items}
+	return Part{Ready: finding.Count(items, finding.Missing) == 0, Checks: items}
 }
 
 func (d *doctor) emulated(ctx context.Context) Part {
@@ -181,7 +181,7 @@ func (d *doctor) checkDevices() finding.Finding {
 func (r Report) Text(paint func(code, s string) string) string {
 	var b strings.Builder
 	for _, p := range []struct {
-		title, lacking string
+		title, missing string
 		Part
 	}{
 		{"labs", "rackless up will not work before that is there", r.Part},
@@ -190,11 +190,11 @@ func (r Report) Text(paint func(code, s string) string) string {
 	} {
 		fmt.Fprintf(&b, "%s\n", paint("1", p.title))
 		lines(&b, p.Checks, paint)
-		lacks, warns := finding.Count(p.Checks, finding.Lack), finding.Count(p.Checks, finding.Warn)
+		missing, warns := finding.Count(p.Checks, finding.Missing), finding.Count(p.Checks, finding.Warn)
 		switch {
-		case lacks > 0:
-			fmt.Fprintf(&b, "lacking: %s, with %s: %s\n\n", words.Count(lacks, "thing"), words.Count(warns, "warning"),
-				p.lacking)
+		case missing > 0:
+			fmt.Fprintf(&b, "missing: %s, with %s: %s\n\n", words.Count(missing, "thing"), words.Count(warns, "warning"),
+				p.missing)
 		case warns > 0:
 			fmt.Fprintf(&b, "ready, with %s\n\n", words.Count(warns, "warning"))
 		default:
@@ -206,10 +206,11 @@ func (r Report) Text(paint func(code, s string) string) string {
 
 func lines(b *strings.Builder, checks []finding.Finding, paint func(code, s string) string) {
 	// Colors of ECMA-48.
-	color := map[finding.Status]string{finding.OK: "32", finding.Warn: "33", finding.Lack: "31"}
+	color := map[finding.Status]string{finding.OK: "32", finding.Warn: "33", finding.Missing: "31"}
 	width := lists.Max(checks, func(c finding.Finding) int { return len(c.Title) })
+	statusWidth := max(4, lists.Max(checks, func(c finding.Finding) int { return len(c.Status) }))
 	for _, c := range checks {
-		fmt.Fprintf(b, "  %s  %-*s  %s\n", paint(color[c.Status], fmt.Sprintf("%-4s", c.Status)), width, c.Title,
+		fmt.Fprintf(b, "  %s  %-*s  %s\n", paint(color[c.Status], fmt.Sprintf("%-*s", statusWidth, c.Status)), width, c.Title,
 			c.Evidence)
 		if c.Fix != "" {
 			fmt.Fprintf(b, "        fix: %s\n", c.Fix)

@@ -35,9 +35,9 @@ func TestARealHost(t *testing.T) {
 	}
 	d.root = files("sys/bus/pci/devices/0000:01:00.0/class", "0x020000\n")
 	got = d.realHost()
-	for id, want := range map[string]finding.Status{"systemd": finding.Lack, "iommu": finding.Warn,
-		"vfio":    finding.Lack,
-		"libvirt": finding.Lack, "kvm-device": finding.Lack, "devices": finding.Warn} {
+	for id, want := range map[string]finding.Status{"systemd": finding.Missing, "iommu": finding.Warn,
+		"vfio":    finding.Missing,
+		"libvirt": finding.Missing, "kvm-device": finding.Missing, "devices": finding.Warn} {
 		if s := status(got)[id]; s != want {
 			t.Errorf("on a machine without anything %s is %s, want %s", id, s, want)
 		}
@@ -65,9 +65,9 @@ func TestToolsOfEmulatedHosts(t *testing.T) {
 		fix   string
 	}{
 		{all, false, "debian", finding.OK, ""},
-		{none, false, "debian", finding.Lack, "apt-get install --no-install-recommends mmdebstrap qemu-utils"},
+		{none, false, "debian", finding.Missing, "apt-get install --no-install-recommends mmdebstrap qemu-utils"},
 		{none, true, "debian", finding.Warn, "apt-get install"},
-		{none, false, "arch", finding.Lack, "use Debian 12 or newer, in a virtual machine or a container"},
+		{none, false, "arch", finding.Missing, "use Debian 12 or newer, in a virtual machine or a container"},
 	} {
 		d := &doctor{root: files(), look: c.look, system: distro.System{ID: c.id}}
 		if f := withFix(t, "tools", d.checkHostTools(c.built)); f.Status != c.want || !strings.HasPrefix(f.Fix, c.fix) {
@@ -80,14 +80,14 @@ func TestTextHasThreePartsAndTheFixBelowWhatIsLacking(t *testing.T) {
 	r := Report{Part: Part{Ready: false, Checks: []finding.Finding{
 		{ID: "a", Status: finding.OK, Title: "good", Evidence: "there"},
 		{ID: "b", Status: finding.Warn, Title: "not so good", Evidence: "slow", Fix: "wait"},
-		{ID: "c", Status: finding.Lack, Title: "bad", Evidence: "missing", Fix: "get it"},
+		{ID: "c", Status: finding.Missing, Title: "bad", Evidence: "missing", Fix: "get it"},
 	}}, Emulated: Part{Ready: true}, RealHost: Part{Ready: true, Checks: []finding.Finding{
 		{ID: "root", Status: finding.Warn, Title: "root", Evidence: "no", Fix: "sudo"}}}}
 	want := "labs\n" +
-		"  ok    good         there\n" +
-		"  warn  not so good  slow\n        fix: wait\n" +
-		"  lack  bad          missing\n        fix: get it\n" +
-		"lacking: 1 thing, with 1 warning: rackless up will not work before that is there\n" +
+		"  ok       good         there\n" +
+		"  warn     not so good  slow\n        fix: wait\n" +
+		"  missing  bad          missing\n        fix: get it\n" +
+		"missing: 1 thing, with 1 warning: rackless up will not work before that is there\n" +
 		"\nemulated hosts\nready\n" +
 		"\nthis host as a real host\n  warn  root  no\n        fix: sudo\nready, with 1 warning\n"
 	if got := r.Text(func(_, s string) string { return s }); got != want {

@@ -24,7 +24,7 @@ func GPUDirect(reports []*gpudirect.Report, width int) string {
 	return text.String()
 }
 
-var verdicts = map[finding.Status]string{finding.OK: "ok", finding.Failed: "not ok", finding.Unknown: "not known"}
+var verdicts = map[finding.Status]string{finding.OK: "ok", finding.Failed: "failed", finding.Unknown: "not known"}
 
 type pairTexts struct{ path, verdict, evidence, fix string }
 

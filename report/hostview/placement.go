@@ -204,10 +204,10 @@ func (sh sheet) guestsPanel(v *view, width int) *picture {
 	return pack(rooms, width, 0, func(p *picture, _ int, r rect) { p.box(r, "panel", 6, "") })
 }
 
-// placementPage completes the heading "What crosses NUMA nodes" with Calm if there are no findings.
+// placementPage completes the heading "Cross-node placements" with Calm if there are no findings.
 func (v *view) placementPage() page {
 	p := page{Head: show.NewHead(show.Base+pictureCSS+pageCSS, ""), Heading: v.heading(), Facts: v.facts(),
-		Emulated: v.Provenance.Emulated, Summary: v.summary(), Calm: "Nothing does.", Pictures: v.pictures()}
+		Emulated: v.Provenance.Emulated, Summary: v.summary(), Calm: "None.", Pictures: v.pictures()}
 	p.Findings = append(p.Findings, lists.Map(grouped(v.Findings), newPageFinding)...)
 	for _, t := range v.Placement.Tables {
 		g := grid{Title: t.Title}
@@ -223,7 +223,7 @@ func (v *view) placementPage() page {
 func (v *view) summary() string {
 	head := "Findings: "
 	if v.Placement != nil {
-		head = "What crosses NUMA nodes: "
+		head = "Cross-node placements: "
 	}
 	return head + findingsText(v.Findings)
 }

@@ -17,7 +17,7 @@ import (
 // planned has two lab nodes, one across NUMA nodes.
 func planned() *Document {
 	d := NewDocument(epyc(), []finding.Finding{{ID: "vm01", Severity: finding.Warning, Subject: "0000:61:00.0",
-		Title: "device on NUMA node 3: its cores are on NUMA node 1"}})
+		Title: "device on NUMA node 3: it spans NUMA node 1"}})
 	d.Placement = &Placement{Heading: "Plan of lab pair", Facts: []string{"On epyc", "cost 1, proved optimal"},
 		Owners: []Owner{
 			{Name: "vm00", Role: RoleGuest, CPUs: set("1-7,33-39"), Lines: []string{"14 virtual CPUs",
@@ -41,7 +41,7 @@ func TestAPlacementShowsWhoHasWhat(t *testing.T) {
 	wellFormed(t, []byte(svg))
 	for _, want := range []string{">Plan of lab pair<", ">vm00: 7 cores, CPUs 1-7,33-39 · 16 GiB<",
 		`<rect class="share k0"`,
-		`id="host-lab-node-B"`, `<a href="#host-lab-node-B"><text`, ">What crosses NUMA nodes: 1 warning<",
+		`id="host-lab-node-B"`, `<a href="#host-lab-node-B"><text`, ">Cross-node placements: 1 warning<",
 		">hugepages: 16<", `<path class="emulator"`, ">memory, by owner<", ">lab node: its colour and letter"} {
 		if !strings.Contains(svg, want) {
 			t.Errorf("no %s", want)
@@ -53,7 +53,7 @@ func TestAPlacementShowsWhoHasWhat(t *testing.T) {
 		}
 	}
 	page := string(written(t, func(b *bytes.Buffer) error { return planned().WritePage(b) }))
-	for _, want := range []string{"<h2 id=\"findings-h\">What crosses NUMA nodes: 1 warning</h2>", "<h2>Lab nodes</h2>",
+	for _, want := range []string{"<h2 id=\"findings-h\">Cross-node placements: 1 warning</h2>", "<h2>Lab nodes</h2>",
 		`<th scope="row">vm01</th><td class="n">7</td>`} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %s in the page", want)

@@ -76,7 +76,7 @@ func (v *view) filled() string {
 	if len(parts) == 0 {
 		return ""
 	}
-	return "It tells: " + strings.ReplaceAll(strings.Join(parts, ", "), "_", " ") + "."
+	return "Contains: " + strings.ReplaceAll(strings.Join(parts, ", "), "_", " ") + "."
 }
 
 func (v *view) facts() []string {

@@ -217,16 +217,16 @@ func (t *terminal) finding(g findingGroup) {
 			shown = min(len(g.Evidences), maxEvidences)
 		}
 		for i := range shown {
-			t.Wrap("  ", "  ", g.Subjects[i]+": "+g.Evidences[i], text.Faint)
+			t.Wrap("  evidence: ", "    ", g.Subjects[i]+": "+g.Evidences[i], text.Faint)
 		}
 	} else if g.Evidence != "" {
-		t.Wrap("  ", "  ", g.Evidence, text.Faint)
+		t.Wrap("  evidence: ", "    ", g.Evidence, text.Faint)
 	}
 	if g.Consequence != "" {
-		t.Wrap("  so:  ", "       ", g.Consequence)
+		t.Wrap("  impact: ", "    ", g.Consequence)
 	}
 	if g.Fix != "" {
-		t.Wrap("  fix: ", "       ", words.Printable(g.Fix))
+		t.Wrap("  fix: ", "    ", words.Printable(g.Fix))
 	}
 }
 

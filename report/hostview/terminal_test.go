@@ -162,7 +162,7 @@ func TestWhereTheFactsAreFromIsSaid(t *testing.T) {
 		{"a description", topology.Provenance{Kind: topology.SourceSynthetic}, "no such machine was read"},
 		{"a kind of later", topology.Provenance{Kind: "telepathy"}, "From telepathy."},
 		{"what it tells", topology.Provenance{Kind: topology.SourceNCCL, Filled: []string{"gpus", "pci_links"}},
-			"It tells: gpus, pci links."},
+			"Contains: gpus, pci links."},
 		{"emulated", topology.Provenance{Emulated: true}, "Its devices are emulated"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

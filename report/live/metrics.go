@@ -84,7 +84,7 @@ var (
 	rdmaRxPackets = ofRDMACounter("receive_packets_total", "Packets that the port received: port_rcv_packets.")
 	rdmaTxPackets = ofRDMACounter("transmit_packets_total", "Packets that the port sent: port_xmit_packets.")
 	rdmaEvents    = ofRDMACounter("events_total",
-		"What the device itself counts, by the name that its driver gives it in hw_counters.", "counter")
+		"Hardware counters of the device (hw_counters), by the name that its driver gives them.", "counter")
 
 	// Stored by verify and bench: a scrape runs no checks.
 	checkState = gauge("check_state", "1 for the outcome that the check had when the lab was last verified, by "+

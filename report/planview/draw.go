@@ -154,7 +154,7 @@ func crossings(pl *plan.Plan, h *topology.Host) []finding.Finding {
 		if len(on) == 0 {
 			continue // unknown to the host
 		}
-		runs := "its cores are on NUMA " + nodesText(on)
+		runs := "it spans NUMA " + nodesText(on)
 		// The first node is the intended one.
 		for _, id := range on[1:] {
 			out = append(out, crossing(n, doubt, fmt.Sprintf("node %d", id), runs))

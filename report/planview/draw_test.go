@@ -37,17 +37,17 @@ func TestWhatCrossesNUMANodesIsAWarning(t *testing.T) {
 	}{
 		{"nothing", plan.Node{VCPUs: []int{1, 9}, EmulatorCPUs: topology.CPUs(0), Cards: []plan.NodeDevice{gpu},
 			Memory: []plan.NodeMemory{{NUMANode: 0, Bytes: 1}}}, ""},
-		{"cores on both", plan.Node{VCPUs: []int{1, 5}}, "warning vm node 1: its cores are on NUMA nodes 0 and 1"},
+		{"cores on both", plan.Node{VCPUs: []int{1, 5}}, "warning vm node 1: it spans NUMA nodes 0 and 1"},
 		{"a device elsewhere", plan.Node{VCPUs: []int{5}, Cards: []plan.NodeDevice{gpu}},
-			"warning vm 0000:41:00.0: device on NUMA node 0: its cores are on NUMA node 1"},
+			"warning vm 0000:41:00.0: device on NUMA node 0: it spans NUMA node 1"},
 		{"memory elsewhere", plan.Node{VCPUs: []int{5}, Memory: []plan.NodeMemory{{NUMANode: 0, Bytes: 1}}},
-			"warning vm node 0: memory on another NUMA node: its cores are on NUMA node 1"},
+			"warning vm node 0: memory on another NUMA node: it spans NUMA node 1"},
 		{"a NIC that is not beside the GPU", plan.Node{VCPUs: []int{1, 5}, Cards: []plan.NodeDevice{gpu,
 			{ID: "0000:81:00.0", Kind: plan.KindNIC, NUMANode: new(1)}}},
-			"warning vm node 1: its cores are on NUMA nodes 0 and 1; " +
+			"warning vm node 1: it spans NUMA nodes 0 and 1; " +
 				"warning vm 0000:41:00.0: no NIC of the lab node is on the NUMA node of its GPU"},
 		{"emulator threads elsewhere are a note", plan.Node{VCPUs: []int{5}, EmulatorCPUs: topology.CPUs(0)},
-			"info vm node 0: emulator threads on NUMA node 0: its cores are on NUMA node 1"},
+			"info vm node 0: emulator threads on NUMA node 0: it spans NUMA node 1"},
 		{"a device whose node is not known", plan.Node{VCPUs: []int{5}, Cards: []plan.NodeDevice{{ID: "x",
 			Kind: plan.KindNIC}}}, ""},
 	} {

@@ -74,7 +74,7 @@ func everything(t *testing.T, pl *plan.Plan, o Options) string {
 		{Rival: "same", Placement: &plan.Placement{}, Cost: pl.Cost, Terms: pl.Terms},
 	}
 	return string(written(t, func(b *bytes.Buffer) error {
-		return errors.Join(Against(b, pl, pl, []string{"cost from 1 to 2: 1 more"}, o), Table(b, pl, o),
+		return errors.Join(Against(b, pl, pl, []string{"score from 1 to 2: 1 higher"}, o), Table(b, pl, o),
 			Explain(b, pl, o), Compare(b, pl, outcomes, o))
 	}))
 }

@@ -82,7 +82,7 @@ type keyItem struct {
 
 func keyItems() []keyItem {
 	return []keyItem{{verdicts[stats.Better], "better"}, {verdicts[stats.Worse], "worse"},
-		{verdicts[stats.Equivalent], "equivalent: no difference that matters"},
+		{verdicts[stats.Equivalent], "equivalent: no meaningful difference"},
 		{verdicts[stats.Undecided], "undecided: the runs do not tell"}}
 }
 

@@ -622,14 +622,14 @@ func TestVCPUPinningAndGuestNUMA(t *testing.T) {
 		{lab.WorkloadCPUBandwidth, "pin", "on", "on", map[recommend.Setting]string{
 			recommend.Placement: "pinned all the same: guest_numa is on",
 			recommend.GuestNUMA: "on is better than off: triad of stress_stream",
-			recommend.SMT:       "off makes no difference that matters beside on"}},
+			recommend.SMT:       "off makes no meaningful difference compared with on"}},
 		// "Plain pinning helped a lot, guest NUMA hurt badly."
 		{lab.WorkloadGPUCollective, "pin", "off", "on", map[recommend.Setting]string{
 			recommend.Placement: "pin is better than default: busbw of nccl_all_reduce",
 			recommend.GuestNUMA: "off is better than on: busbw of nccl_all_reduce"}},
 		// "FP16 matmul barely changed": no setting matters for it.
 		{lab.WorkloadGPUCompute, "default", "off", "on",
-			map[recommend.Setting]string{recommend.Placement: "pin makes no difference that matters beside default"}},
+			map[recommend.Setting]string{recommend.Placement: "pin makes no meaningful difference compared with default"}},
 		// "Pinning alone helped latency."
 		{lab.WorkloadRDMALatency, "pin", "off", "on",
 			map[recommend.Setting]string{recommend.Placement: "pin is better than default: latency p99 of " +

@@ -155,7 +155,7 @@ func (k *Kind) Ensure(ctx context.Context, o Options) (*Image, error) {
 		return nil, unusable(err)
 	}
 	if _, none := exec.LookPath("apt-get"); none != nil && o.build == nil {
-		return nil, fmt.Errorf("%s cannot be made here: it is made of Debian packages, and %s has no apt: %s",
+		return nil, fmt.Errorf("%s is missing and cannot be built: that takes Debian packages, and %s has no apt: %s",
 			k.label, thisSystem().Name, ImportFix)
 	}
 	unlock, err := e.lock(ctx)

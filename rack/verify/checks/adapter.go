@@ -54,7 +54,7 @@ var Faults = []struct {
 	{FaultCommands, "the firmware takes commands and answers none; the driver waits 60 s for each"},
 	{FaultFirmware, "the firmware has stopped with a fatal error, which the health buffer says"},
 	{FaultAssert, "likewise, but the reset by which the driver recovers it helps"},
-	{FaultBus, "the adapter has lost its PCIe link: all reads give ones"},
+	{FaultBus, "the NIC has lost its PCIe link: all reads give ones"},
 }
 
 // An AdapterReader reads a lab with emulated adapters.
@@ -81,42 +81,42 @@ type adapterCheck struct {
 
 // adapterChecks are in order of dependency, and an adapter fails only the first: a card that is gone has no cable.
 var adapterChecks = []adapterCheck{
-	{id: IDAdapter, title: "the node has its adapters", want: "connected",
+	{id: IDAdapter, title: "the node has its NICs", want: "connected",
 		holds: func(a *Adapter) bool { return a.Connected },
 		have:  "the node has lost it, as the lab's daemon ended or the connection to it", where: "lspci",
 		fix:         "give the node its card again: rackless down and up",
 		consequence: "the node has no network and no RDMA until it is started again", lost: true},
-	{id: IDAdapterBus, title: "adapters answer on PCIe", want: "answers",
+	{id: IDAdapterBus, title: "NICs answer on PCIe", want: "answers",
 		holds:       func(a *Adapter) bool { return a.Fault != FaultBus },
 		have:        "all reads give ones: it has lost its PCIe link",
 		where:       "configuration space; dmesg (\"PCI slot is unavailable\")",
 		fix:         "look at lspci -vv (LnkSta) and AER on the host; seat the card again",
-		consequence: "the driver gives the adapter up; its netdev and its RDMA device are gone or dead", lost: true},
-	{id: IDAdapterFirmware, title: "the firmware of adapters runs", want: "health counter runs, no syndrome",
+		consequence: "the driver gives the NIC up; its netdev and its RDMA device are gone or dead", lost: true},
+	{id: IDAdapterFirmware, title: "the firmware of NICs runs", want: "health counter runs, no syndrome",
 		holds:       func(a *Adapter) bool { return a.Fault != FaultFirmware && a.Fault != FaultAssert },
 		have:        "fatal error: the health counter stands still, syndrome 0x1 (firmware internal error)",
 		where:       "dmesg (\"Fatal error\", \"print_health_info\")",
 		fix:         "keep the report for the vendor, bind the driver again, update the firmware",
-		consequence: "the driver stops the adapter and tries to recover it; queue pairs and connections are lost",
+		consequence: "the driver stops the NIC and tries to recover it; queue pairs and connections are lost",
 		lost:        true},
-	{id: IDAdapterCommands, title: "the firmware of adapters answers commands", want: "answers",
+	{id: IDAdapterCommands, title: "the firmware of NICs answers commands", want: "answers",
 		holds: func(a *Adapter) bool { return a.Fault != FaultCommands },
 		have:  "takes commands, and answers none",
 		where: "dmesg (\"wait_func: ... timeout\", after 60 s)",
 		fix:   "bind the driver again, or reset the card; update the firmware",
 		consequence: "traffic of existing queues goes on, but whatever sets something up or reads a counter waits " +
 			"for a minute: ibv_devinfo, perftest, ethtool -S", lost: true},
-	{id: IDAdapterCable, title: "cables of adapters are plugged in", want: "plugged in",
+	{id: IDAdapterCable, title: "cables of NICs are plugged in", want: "plugged in",
 		holds: func(a *Adapter) bool { return a.Fault != FaultCable },
 		have:  "unplugged", where: "dmesg (\"Cable unplugged\")",
 		fix:         "plug the cable in; ethtool -m shows the module",
 		consequence: "the port is down: no frame leaves or arrives"},
-	{id: IDAdapterLink, title: "links of adapters are up", want: "up",
+	{id: IDAdapterLink, title: "links of NICs are up", want: "up",
 		holds: func(a *Adapter) bool { return a.Fault != FaultLink },
 		have:  "down at the other end, with the cable in place", where: "/sys/class/net/NIC/carrier",
 		fix:         "look at the port of the switch, and at the speed and FEC of both ends",
 		consequence: "the port is down: no frame leaves or arrives"},
-	{id: IDAdapterFlaps, title: "links of adapters stay up", want: "fewer than 3 times down within a minute",
+	{id: IDAdapterFlaps, title: "links of NICs stay up", want: "fewer than 3 times down within a minute",
 		holds: func(a *Adapter) bool { return a.Fault != FaultFlap && !a.Flaps },
 		have:  "goes down and up again", where: "dmesg (\"Link down\")",
 		fix: "exchange the cable, then the transceiver; compare the error counters of both ends",
@@ -142,7 +142,7 @@ func adapterFindings(l *lab.Lab, all []adapterState) []finding.Finding {
 		}
 		if good {
 			out = append(out, finding.Finding{ID: c.id, Subject: "lab " + l.Name, Title: c.title, Status: finding.OK,
-				Have: words.Count(len(all), "adapter"), Want: c.want, Evidence: "in the nodes: " + c.where})
+				Have: words.Count(len(all), "NIC"), Want: c.want, Evidence: "in the nodes: " + c.where})
 		}
 	}
 	return out

@@ -63,7 +63,7 @@ func identity(l *lab.Lab, nodes []*facts.Node, claims []string) finding.Finding 
 	switch {
 	case len(claims) > 0:
 		f.Status, f.Have = finding.Failed, strings.Join(append(shared, claims...), "; ")
-		f.Evidence = "the lab's switch and adapters"
+		f.Evidence = "the lab's switch and NICs"
 		f.Fix = fmt.Sprintf("find the program on that node; rackless down %s, then up starts the counts again", l.Name)
 	case len(shared) > 0:
 		f.Status, f.Have = finding.Failed, strings.Join(shared, "; ")

@@ -53,7 +53,7 @@ const (
 	IDIdentity = "identity"        // no two nodes share a name, an address or a random state
 
 	IDAdapter         = "adapter"
-	IDAdapterBus      = "adapter-bus"      // adapters answer on PCIe
+	IDAdapterBus      = "adapter-bus"      // NICs answer on PCIe
 	IDAdapterFirmware = "adapter-firmware" // firmware runs
 	IDAdapterCommands = "adapter-commands" // firmware answers commands
 	IDAdapterCable    = "adapter-cable"    // cables are plugged in
