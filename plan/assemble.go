@@ -240,7 +240,7 @@ func (a *assembly) devices(n *Node, pl *NodePlacement, vfs []ownVF) {
 	for _, d := range whole {
 		dev := &a.p.Devices[d]
 		card := NodeDevice{ID: dev.ID, Kind: dev.Kind, Model: dev.Model, NUMANode: dev.NUMANode,
-			Cell: n.NearestCell(dev.NUMANode, a.p.Distance)}
+			Cell: n.NearestCell(dev.NUMANode, a.p.Distance), Peers: a.p.peers(d)}
 		n.Devices = append(n.Devices, dev.ID)
 		if len(dev.Functions) > 0 {
 			card.Functions = []string{dev.ID}
@@ -258,8 +258,24 @@ func (a *assembly) devices(n *Node, pl *NodePlacement, vfs []ownVF) {
 		dev := &a.p.Devices[v.device]
 		n.Devices = append(n.Devices, v.name)
 		n.Cards = append(n.Cards, NodeDevice{ID: dev.ID, Kind: KindVF, Model: dev.Model, VF: &v.index,
-			Functions: []string{v.name}, NUMANode: dev.NUMANode, Cell: n.NearestCell(dev.NUMANode, a.p.Distance)})
+			Functions: []string{v.name}, NUMANode: dev.NUMANode, Cell: n.NearestCell(dev.NUMANode, a.p.Distance),
+			Peers: a.p.peers(v.device)})
 	}
+}
+
+// peers returns the IDs of the other devices on the link of a device.
+func (p *Problem) peers(device int) []string {
+	net := p.Devices[device].Net
+	if net == 0 {
+		return nil
+	}
+	var ids []string
+	for i := range p.Devices {
+		if i != device && p.Devices[i].Net == net {
+			ids = append(ids, p.Devices[i].ID)
+		}
+	}
+	return ids
 }
 
 // NearestCell breaks ties by order. It returns nil if the node is unknown.

@@ -117,6 +117,9 @@ type NodeDevice struct {
 	Functions []string `json:"functions,omitempty"` // PCI functions of the device, itself first
 	NUMANode  *int     `json:"numa_node,omitempty"` // NUMA node of the host
 	Cell      *int     `json:"cell,omitempty"`      // guest cell of that NUMA node, or else the nearest
+	// Peers are the IDs of the host's other ports that a cable (one) or a switch (several) joins with a NIC, by the
+	// links of the lab file.
+	Peers []string `json:"peers,omitempty"`
 }
 
 // KindVF is the kind of a NodeDevice that is a virtual function.

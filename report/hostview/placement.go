@@ -20,6 +20,7 @@ type Placement struct {
 	// Nodes is by NUMA node.
 	Nodes   map[int]NodeShare
 	Devices map[string][]int // by ID of the function; indexes into Owners
+	Cables  []Cable
 	Tables  []Table
 }
 

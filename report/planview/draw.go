@@ -33,6 +33,7 @@ func document(pl *plan.Plan, h *topology.Host) *hostview.Document {
 		p.Facts = append(p.Facts, "kernel: "+strings.Join(pl.KernelArgs, " "))
 	}
 	p.Owners = owners(pl, h)
+	p.Cables = cables(pl, h)
 	p.Nodes = shares(pl, h)
 	for i := range pl.Nodes {
 		for _, c := range pl.Nodes[i].Cards {

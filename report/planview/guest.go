@@ -3,9 +3,7 @@ package planview
 import (
 	"fmt"
 	"slices"
-	"strings"
 
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
@@ -38,9 +36,6 @@ func guestNodes(n *plan.Node, h *topology.Host) []hostview.GuestNode {
 		if c.Model != "" {
 			d.Lines = append(d.Lines, c.Model)
 		}
-		if cable := cableText(h, c.ID); d.NIC && cable != "" {
-			d.Lines = append(d.Lines, cable)
-		}
 		at := 0
 		if c.Cell != nil && *c.Cell < len(out) {
 			at = *c.Cell
@@ -60,27 +55,6 @@ func cardID(c *plan.NodeDevice) string {
 		return fmt.Sprintf("%s/%d", c.ID, *c.VF)
 	}
 	return c.ID
-}
-
-// cableText returns the state of the link of a NIC, or "" if unknown.
-func cableText(h *topology.Host, id string) string {
-	nic := lists.Ref(h.NICs, func(n *topology.NIC) bool { return n.ID() == id })
-	if nic == nil {
-		return ""
-	}
-	for i := range nic.Ports {
-		p := &nic.Ports[i]
-		switch up := p.Up(); {
-		case up == nil || strings.HasPrefix(p.PhysPort, "pf"): // a representor of a VF
-		case !*up:
-			return "cable: no link"
-		case p.SpeedMbps != nil:
-			return fmt.Sprintf("cable: link up, %g Gb/s", float64(*p.SpeedMbps)/1000)
-		default:
-			return "cable: link up"
-		}
-	}
-	return ""
 }
 
 // guestPaths joins each GPU with its nearest NIC.
