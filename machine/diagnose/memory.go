@@ -71,8 +71,8 @@ func fewerPages(v *view, add func(finding.Finding)) {
 			} else if p := topology.Pool(n.Hugepages, bytes); p != nil && p.Total < ask.byNode[id] {
 				f.Evidence = all(cmdlineIs(ask.written...),
 					at(poolPath(bytes, id), fmt.Sprintf("nr_hugepages=%d", p.Total)))
-				f.Consequence = fmt.Sprintf("%s of %s are missing on the node: virtual machines bound to it may not "+
-					"start", words.Count(int(ask.byNode[id]-p.Total), "page"), size(bytes))
+				f.Consequence = fmt.Sprintf("%s of %s are missing on the NUMA node: virtual machines bound to it "+
+					"may not start", words.Count(int(ask.byNode[id]-p.Total), "page"), size(bytes))
 				add(f)
 			}
 		}

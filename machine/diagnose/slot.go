@@ -39,7 +39,7 @@ func (v *view) betterSlot(p pairing) string {
 				move.what, move.card, v.describe(port.Address), portLanes(port), where)
 		}
 		if other := v.swap(move.card, move.to); other != nil {
-			where := "on the node"
+			where := "on the NUMA node"
 			if near {
 				where = "on the root complex"
 			}

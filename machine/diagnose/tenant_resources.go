@@ -51,7 +51,7 @@ func nodesTooSmall(v *view, t *topology.Tenant, add func(finding.Finding)) {
 			continue
 		}
 		f.Evidence = all(domain(t, d.said...), words.Few(facts, 4, "; "))
-		f.Consequence = "the tenant does not start, or is killed when it uses more than its nodes have"
+		f.Consequence = "the tenant does not start, or is killed when it uses more than its NUMA nodes have"
 		if d.nodes == nil {
 			f.Fix = "give the tenant less memory than the host has"
 		}
@@ -281,7 +281,7 @@ func (v *view) fewPages(t *topology.Tenant, d demand, add func(finding.Finding))
 			words.Few(facts, 4, "; ")),
 		Consequence: fmt.Sprintf("the tenant does not start: it needs %d free pages of %s and there are %d", d.count,
 			size(d.pages), free),
-		Fix: "set aside more pages on its nodes, or stop what holds them"})
+		Fix: "set aside more pages on its NUMA nodes, or stop what holds them"})
 	return true
 }
 

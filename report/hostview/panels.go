@@ -48,11 +48,12 @@ func (sh sheet) findingsPanel(v *view, width int) *picture {
 			p.text(sh.margin, y, fmt.Sprintf("and %d more", len(groups)-i), fontSmall, "soft", width-2*sh.margin)
 			break
 		}
-		full := drawable(fmt.Sprintf("%s %s: %s. %s Fix: %s", g.ID, g.Subjects[0], g.Title, g.Evidences[0], g.Fix))
+		subjects := lists.Map(g.Subjects, subjectText)
+		full := drawable(fmt.Sprintf("%s %s: %s. %s Fix: %s", g.ID, subjects[0], g.Title, g.Evidences[0], g.Fix))
 		p.Marks = append(p.Marks, markShape{rect{sh.margin, y - 10, markSize, markSize}, g.Severity, full})
 		x := sh.margin + markSize + 4
 		x += p.text(x, y, g.ID, fontBold, "", 60) + 8
-		y = p.paragraph(x, y, some(g.Subjects, 4)+": "+g.Title, fontSmall, "", width-sh.margin-x, 14, 2) - 14
+		y = p.paragraph(x, y, some(subjects, 4)+": "+g.Title, fontSmall, "", width-sh.margin-x, 14, 2) - 14
 	}
 	// The height is known only now.
 	p.H = y + 10

@@ -203,12 +203,12 @@ func (t *terminal) last(all []finding.Finding) {
 	worst := grouped(all)[0]
 	_, color := severityStyle(worst.Severity)
 	t.Wrap("", "  ", fmt.Sprintf("%s. The worst: %s, %s: %s; see rackless explain %s", findingsText(all), worst.ID,
-		some(worst.Subjects, 2), worst.Title, worst.ID), text.Bold, color)
+		some(lists.Map(worst.Subjects, subjectText), 2), worst.Title, worst.ID), text.Bold, color)
 }
 
 func (t *terminal) finding(g findingGroup) {
 	mark, color := severityStyle(g.Severity)
-	head := fmt.Sprintf("%s: %s", some(g.Subjects, maxSubjects), g.Title)
+	head := fmt.Sprintf("%s: %s", some(lists.Map(g.Subjects, subjectText), maxSubjects), g.Title)
 	id := g.ID
 	t.Wrap(t.Colored(mark+" "+id, text.Bold, color)+" ", strings.Repeat(" ", 3+len(id)), head)
 	if len(g.Evidences) > 1 {
@@ -217,7 +217,7 @@ func (t *terminal) finding(g findingGroup) {
 			shown = min(len(g.Evidences), maxEvidences)
 		}
 		for i := range shown {
-			t.Wrap("  evidence: ", "    ", g.Subjects[i]+": "+g.Evidences[i], text.Faint)
+			t.Wrap("  evidence: ", "    ", subjectText(g.Subjects[i])+": "+g.Evidences[i], text.Faint)
 		}
 	} else if g.Evidence != "" {
 		t.Wrap("  evidence: ", "    ", g.Evidence, text.Faint)

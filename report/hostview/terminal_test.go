@@ -50,7 +50,7 @@ func TestColoursAreThereOnlyWhereTheyAreWanted(t *testing.T) {
 
 func TestASeverityCanBeToldWithoutColours(t *testing.T) {
 	out := tableOf(t, NewDocument(epyc(), epycFindings()), TableOptions{})
-	for _, want := range []string{"X RL040 node 3:", "! RL003 0000:21:00.0:", "i RL010 0000:06:00.0:",
+	for _, want := range []string{"X RL040 NUMA node 3:", "! RL003 0000:21:00.0:", "i RL010 0000:06:00.0:",
 		"Findings: 1 error, 1 warning, 1 note", "rackless explain RL040"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
@@ -75,7 +75,7 @@ func TestLongListsAreShortenedAndSaySo(t *testing.T) {
 	out := tableOf(t, NewDocument(h, findings), TableOptions{})
 	for _, want := range []string{"and 48 more; -o json has all", "and 22 more; -o json has all", "and 35 more: x",
 		"Findings: 40 warnings"} {
-		if !strings.Contains(out, want) {
+		if !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
