@@ -87,7 +87,7 @@ func (d *PCIDevice) IsBridge() bool {
 
 func (h *Host) gpuKind(d *PCIDevice) string {
 	switch {
-	case h.System.Vendor == VendorEmulated && d.isStandIn(), d.isLabGPU():
+	case h.System.Vendor == VendorEmulated && d.isStandIn(), d.emulatedGPU() != "":
 		return GPUStandIn
 	case d.Vendor != nil && (displayOnly[*d.Vendor] || *d.Vendor == VendorAMD && d.Device != nil &&
 		serverScreens[*d.Device]):
@@ -109,11 +109,30 @@ func (d *PCIDevice) isStandIn() bool {
 	return d.Vendor != nil && *d.Vendor == vendorQEMU && d.Class != nil && d.Class.Sub() == SubOtherDisplay
 }
 
-// isLabGPU finds the only virtio GPU that is a 3D controller.
-func (d *PCIDevice) isLabGPU() bool {
+// emulatedGPUs are the models of rackless by subsystem device.
+var emulatedGPUs = map[ID16]string{
+	0x4c00: "emulated GPU",
+	0x4c01: "emulated H20",
+	0x4c02: "emulated H100",
+	0x4c03: "emulated A100",
+	0x4c04: "emulated L40S",
+}
+
+// emulatedGPU returns the name of a GPU that rackless emulates, or "". Such a GPU may have the ids of a card, but not
+// its subsystem. Without a subsystem, it is found as the only virtio GPU that is a 3D controller.
+func (d *PCIDevice) emulatedGPU() string {
 	const virtioGPU ID16 = 0x1050
-	return d.Vendor != nil && *d.Vendor == VendorRedHat && d.Device != nil && *d.Device == virtioGPU &&
-		d.Class != nil && d.Class.Sub() == Sub3D
+	if d.Class == nil || d.Class.Sub() != Sub3D || d.Vendor == nil || d.Device == nil {
+		return ""
+	}
+	name := ""
+	if d.SubsystemVendor != nil && *d.SubsystemVendor == VendorRedHat && d.SubsystemDevice != nil {
+		name = emulatedGPUs[*d.SubsystemDevice]
+	}
+	if name == "" && *d.Vendor == VendorRedHat && *d.Device == virtioGPU {
+		name = emulatedGPUs[0x4c00]
+	}
+	return name
 }
 
 // Complete adds derived facts, sorts every list and numbers elements without a number. It is idempotent, and every
@@ -353,8 +372,8 @@ func (h *Host) completeGPUs() {
 		}
 		g.Kind = cmp.Or(g.Kind, h.gpuKind(d))
 		switch {
-		case g.Kind == GPUStandIn && d.isLabGPU():
-			g.Model = cmp.Or(g.Model, "emulated GPU of a lab node")
+		case g.Kind == GPUStandIn && d.emulatedGPU() != "": // the ids may be those of a card's maker
+			g.Model, g.Vendor = cmp.Or(g.Model, d.emulatedGPU()), cmp.Or(g.Vendor, VendorEmulated)
 		case g.Kind == GPUStandIn:
 			g.Model = cmp.Or(g.Model, "stand-in of an emulated host")
 		}

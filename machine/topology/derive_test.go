@@ -259,6 +259,22 @@ func TestKindsOfGPUs(t *testing.T) {
 			"the GPU of an emulated node is a virtio GPU and no screen", "06:00.0 0302 below 05:00.0",
 			func(h *Host) { h.PCI[0].Vendor, h.PCI[0].Device = new(VendorRedHat), new(ID16(0x1050)) }, GPUStandIn,
 		},
+		{
+			"the GPU of an emulated host has the ids of a card, and not its subsystem", "06:00.0 0302 below 05:00.0",
+			func(h *Host) {
+				d := &h.PCI[0]
+				d.Vendor, d.Device = new(VendorNVIDIA), new(ID16(0x2329))
+				d.SubsystemVendor, d.SubsystemDevice = new(VendorRedHat), new(ID16(0x4c01))
+			}, GPUStandIn,
+		},
+		{
+			"the card itself", "06:00.0 0302 below 05:00.0",
+			func(h *Host) {
+				d := &h.PCI[0]
+				d.Vendor, d.Device = new(VendorNVIDIA), new(ID16(0x2329))
+				d.SubsystemVendor, d.SubsystemDevice = new(VendorNVIDIA), new(ID16(0x198b))
+			}, GPUDiscrete,
+		},
 		{"that of any other virtual machine is a screen", "06:00.0 0380 below 05:00.0", vendor(0x1234), GPUDisplay},
 		{
 			"the VGA of an emulated host is a screen", "00:01.0 0300",
