@@ -122,7 +122,8 @@ func Listen(c Config) (*GPU, error) {
 	defer g.mu.Unlock()
 	g.hardReset()
 	g.vfu, err = vfiouser.Listen(vfiouser.Config{Path: c.Socket, BAR0: bar0Size, Vectors: g.vectors(), Maps: &g.maps,
-		Shared: map[int]vfiouser.Shared{vramBAR: {Size: c.Memory, FD: g.fd}}, Log: g.logf}, (*device)(g))
+		NoDMA: g.plain(), Shared: map[int]vfiouser.Shared{vramBAR: {Size: c.Memory, FD: g.fd}}, Log: g.logf},
+		(*device)(g))
 	if err != nil {
 		return nil, errors.Join(err, g.freeVRAM())
 	}

@@ -48,6 +48,9 @@ type Config struct {
 	// Ask calls ask, which waits for the client for up to some seconds. The device may return false at once, or let
 	// others use its locks meanwhile. Nil only calls ask.
 	Ask func(ask func() bool) bool
+	// NoDMA is for a device that never accesses memory of the client. Memory then stays empty: with an IOMMU, a client
+	// may map more pages than the table holds.
+	NoDMA bool
 	// Shared are memory BARs, by number from 1 to 5.
 	Shared map[int]Shared
 	// Peer returns memory of another device of the guest, or nil. An empty slice means withdrawn memory;
@@ -398,7 +401,7 @@ func (s *Server) handle(m []byte) ([]byte, unix.Errno) {
 		return s.dmaMap(p)
 	case cmdDMAUnmap:
 		flags, addr, size := le.Uint32(p[4:]), le.Uint64(p[8:]), le.Uint64(p[16:])
-		if !s.Mem.remove(addr, size, flags&2 != 0) {
+		if !s.cfg.NoDMA && !s.Mem.remove(addr, size, flags&2 != 0) {
 			return nil, unix.EINVAL
 		}
 		return p[:24], 0
@@ -456,6 +459,9 @@ func (s *Server) dmaMap(p []byte) ([]byte, unix.Errno) {
 	fd := s.current.takeFD()
 	if fd >= 0 {
 		defer unix.Close(fd)
+	}
+	if s.cfg.NoDMA {
+		return nil, 0
 	}
 	if err := s.Mem.Map(fd, off, addr, size, flags&2 != 0); err != nil {
 		s.logf("map %#x+%#x: %v", addr, size, err)

@@ -239,3 +239,28 @@ func TestAPeerWithdrawsItsMemory(t *testing.T) {
 		t.Error("a removed mapping is there again")
 	}
 }
+
+// A client with an IOMMU maps page by page, and more pages than a table holds.
+func TestADeviceWithoutDMAKeepsNoMemory(t *testing.T) {
+	d := &testDevice{}
+	path := filepath.Join(t.TempDir(), "s")
+	s, err := Listen(Config{Path: path, BAR0: 0x1000, Maps: new(sync.RWMutex), NoDMA: true}, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	c, fd := dial(t, path), memfd(t, 0x1000)
+	for i := range uint64(3) {
+		for _, fds := range [][]int{{fd}, nil} {
+			if _, errno := c.call(cmdDMAMap, quads(mapReadWrite|32, 0, i*0x1000, 0x1000), fds...); errno != 0 {
+				t.Errorf("map: %v", errno)
+			}
+		}
+	}
+	if _, errno := c.call(cmdDMAUnmap, quads(24, 0, 0x1000)); errno != 0 {
+		t.Errorf("unmap: %v", errno)
+	}
+	if s.Mem.Has(0, 1) || s.Mem.Has(0x1000, 1) || s.Mem.Gen() != 0 {
+		t.Error("it has memory")
+	}
+}
