@@ -14,8 +14,8 @@ func TestInspectKnowsEveryModel(t *testing.T) {
 			g := &GPU{model: m, cfg: Config{Class: Class3D, Memory: m.Memory, Model: name, Personality: p}}
 			g.describe()
 			id := func(at int) *topology.ID16 { return new(topology.ID16(le.Uint16(g.config[at:]))) }
-			h := topology.Host{PCI: []topology.PCIDevice{{Address: topology.PCIAddr{Bus: 6}, Vendor: id(0), Device: id(2),
-				Class: new(topology.ID24(le.Uint32(g.config[8:]) >> 8)), SubsystemVendor: id(0x2c),
+			h := topology.Host{PCI: []topology.PCIDevice{{Address: topology.PCIAddr{Bus: 6}, Vendor: id(0),
+				Device: id(2), Class: new(topology.ID24(le.Uint32(g.config[8:]) >> 8)), SubsystemVendor: id(0x2c),
 				SubsystemDevice: id(0x2e)}}}
 			h.Complete()
 			if len(h.GPUs) != 1 || h.GPUs[0].Kind != topology.GPUStandIn ||

@@ -247,7 +247,7 @@ func TestEveryCheckOfGuestsIsMade(t *testing.T) {
 	addMLX5(nodes["vm00"])
 	all := slices.Concat(Guests(c.p, c.h, nodes), Domains(c.p, c.h, started(t, c.p, c.h)), c.host())
 	for _, id := range finding.Names() {
-		vf := id == IDVFs || id == IDPF // from the other example
+		vf := id == IDVFs || id == IDPF || id == IDPeerDMA // from other examples
 		if made := slices.ContainsFunc(all, func(f finding.Finding) bool {
 			return f.ID == id
 		}); !made && !vf && !slices.Contains(finding.Names(finding.Lab, finding.Adapter, finding.GPU,

@@ -56,7 +56,41 @@ func (c *hostCheck) devices() {
 				c.link(n.Name+" "+card.ID, card.ID, links)
 			}
 		}
+		c.peerDMA(n)
 	}
+}
+
+// peerDMA notes that a NIC of an emulated host does not reach the memory of a GPU: the IOMMU translates the addresses
+// of a node, and the emulated devices do not know which of them are a GPU's. It is no fault of the lab.
+func (c *hostCheck) peerDMA(n *plan.Node) {
+	if c.h.System.Vendor != topology.VendorEmulated || c.h.IOMMU.Enabled == nil || !*c.h.IOMMU.Enabled {
+		return
+	}
+	if !slices.ContainsFunc(n.Cards, func(card plan.NodeDevice) bool { return card.Kind != plan.KindGPU }) {
+		return // without a NIC
+	}
+	for i := range n.Cards {
+		card := &n.Cards[i]
+		g := c.gpu(card.ID)
+		if g != nil && g.Kind == topology.GPUStandIn && g.Vendor == topology.VendorEmulated {
+			c.judge(true, finding.Finding{ID: IDPeerDMA, Subject: n.Name + " " + card.ID,
+				Have:     "cannot be resolved here: the emulated IOMMU translates",
+				Evidence: "/sys/class/dmi/id/sys_vendor, /sys/class/iommu"})
+		}
+	}
+}
+
+// gpu returns the GPU at an address, or nil.
+func (c *hostCheck) gpu(id string) *topology.GPU {
+	a, err := topology.ParsePCIAddr(id)
+	if err != nil {
+		return nil
+	}
+	i := slices.IndexFunc(c.h.GPUs, func(g topology.GPU) bool { return g.Address != nil && *g.Address == a })
+	if i < 0 {
+		return nil
+	}
+	return &c.h.GPUs[i]
 }
 
 func (c *hostCheck) function(n *plan.Node, id string, ours map[topology.PCIAddr]bool, seen map[int]bool) {
@@ -174,9 +208,7 @@ func (c *hostCheck) link(subject, id string, wrong map[string]finding.Finding) {
 	if err != nil || d == nil {
 		return // reported by device
 	}
-	if slices.ContainsFunc(c.h.GPUs, func(g topology.GPU) bool {
-		return g.Kind == topology.GPUStandIn && g.Address != nil && *g.Address == a
-	}) {
+	if g := c.gpu(id); g != nil && g.Kind == topology.GPUStandIn {
 		return // emulated, without a link
 	}
 	f := finding.Finding{ID: IDPCIeLink, Subject: subject, Have: linkText(d.Link),

@@ -41,7 +41,7 @@ func TestAPreparedHostPassesEveryCheck(t *testing.T) {
 			}
 			for _, k := range finding.Names(finding.Host) {
 				vf := k == IDVFs || k == IDPF
-				if made[k] != (!vf || len(c.p.VFs) > 0) && k != IDPCIeLink {
+				if made[k] != (!vf || len(c.p.VFs) > 0) && k != IDPCIeLink && k != IDPeerDMA {
 					t.Errorf("%s made: %v", k, made[k])
 				}
 			}
@@ -54,6 +54,52 @@ func TestAPreparedHostPassesEveryCheck(t *testing.T) {
 				if slices.Contains([]string{IDThreads, IDWorkqueues, IDHugetlbfs}, f.ID) {
 					t.Errorf("%s of a snapshot", f.ID)
 				}
+			}
+		})
+	}
+}
+
+func TestANICOfAnEmulatedHostDoesNotReachAGPU(t *testing.T) {
+	const pairs = "vm00 0000:06:00.0: cannot be resolved here: the emulated IOMMU translates; " +
+		"vm01 0000:21:00.0: cannot be resolved here: the emulated IOMMU translates"
+	for _, tt := range []struct {
+		name string
+		set  func(h *topology.Host)
+		want string
+	}{
+		{"an emulated host", func(*topology.Host) {}, pairs},
+		{"without an IOMMU", func(h *topology.Host) { h.IOMMU.Enabled = new(false) }, ""},
+		{"whose IOMMU is not known", func(h *topology.Host) { h.IOMMU.Enabled = nil }, ""},
+		{"another host", func(h *topology.Host) { h.System.Vendor = "Supermicro" }, ""},
+		{"with displays in the place of GPUs", func(h *topology.Host) {
+			for i := range h.GPUs {
+				h.GPUs[i].Vendor = ""
+			}
+		}, ""},
+		{"with GPUs that are none of its own", func(h *topology.Host) {
+			for i := range h.GPUs {
+				h.GPUs[i].Kind = topology.GPUDiscrete
+			}
+		}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := epyc(t)
+			c.h.System.Vendor = topology.VendorEmulated
+			for i := range c.h.GPUs {
+				c.h.GPUs[i].Kind, c.h.GPUs[i].Vendor = topology.GPUStandIn, topology.VendorEmulated
+			}
+			tt.set(c.h)
+			var got []string
+			for _, f := range c.host() {
+				if f.ID == IDPeerDMA {
+					got = append(got, f.Subject+": "+f.Have)
+					if f.Status != finding.OK {
+						t.Errorf("%s is %s", f.Subject, f.Status)
+					}
+				}
+			}
+			if diff := cmp.Diff(tt.want, strings.Join(got, "; ")); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}

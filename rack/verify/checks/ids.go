@@ -21,6 +21,7 @@ const (
 	IDGroup         = "iommu-group"
 	IDVFIO          = "vfio-driver"
 	IDPCIeLink      = "pcie-link"
+	IDPeerDMA       = "peer-dma"
 	IDVFs           = "sriov-vfs"
 	IDPF            = "pf-link"
 	IDJournal       = "prepare-journal"
