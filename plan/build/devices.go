@@ -107,11 +107,26 @@ func (b *problemBuilder) noteUnknownNodes() {
 }
 
 func (b *problemBuilder) noteStandIns() {
-	standIns := lists.Filter(b.host.GPUs, func(g topology.GPU) bool { return g.Kind == topology.GPUStandIn })
-	ids := lists.Map(standIns, func(g topology.GPU) string { return g.ID() })
-	if len(ids) > 0 && b.wantsDevices(plan.KindGPU) {
+	var standIns, emulated []string
+	for _, g := range b.host.GPUs {
+		switch {
+		case g.Kind != topology.GPUStandIn:
+		case g.Vendor == topology.VendorEmulated:
+			emulated = append(emulated, g.ID())
+		default:
+			standIns = append(standIns, g.ID())
+		}
+	}
+	if !b.wantsDevices(plan.KindGPU) {
+		return
+	}
+	if len(standIns) > 0 {
 		b.note("the host is emulated: its GPUs (%s) are stand-ins, which go where GPUs go and compute nothing",
-			strings.Join(ids, ", "))
+			strings.Join(standIns, ", "))
+	}
+	if len(emulated) > 0 {
+		b.note("the host is emulated: its GPUs (%s) have only memory, and compute nothing",
+			strings.Join(emulated, ", "))
 	}
 }
 

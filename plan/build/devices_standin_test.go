@@ -11,6 +11,26 @@ import (
 	"github.com/rackless/rackless/plan/build"
 )
 
+func TestEmulatedGPUsOfAnEmulatedHostAreCalledWhatTheyAre(t *testing.T) {
+	t.Parallel()
+	const class3D = topology.ID24(0x030200)
+	h := cardHost(t, card{"0000:06:00.0", class3D, 1, func(d *topology.PCIDevice) {
+		d.Vendor, d.Device = new(topology.VendorNVIDIA), new(topology.ID16(0x2329))
+		d.SubsystemVendor, d.SubsystemDevice = new(topology.VendorRedHat), new(topology.ID16(0x4c01))
+	}})
+	h.System.Vendor, h.GPUs = topology.VendorEmulated, nil
+	h.Complete()
+	p, err := build.Problem(h, asks(plan.KindGPU), build.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const note = "the host is emulated: its GPUs (0000:06:00.0) have only memory, and compute nothing"
+	if !slices.Contains(p.Notes, note) || len(p.Devices) != 1 || p.Devices[0].Model != "rackless emulated H20" &&
+		p.Devices[0].Model != "emulated H20" {
+		t.Errorf("notes %q, devices %+v", p.Notes, p.Devices)
+	}
+}
+
 // A stand-in goes with its audio function. A lab without GPUs gets no note.
 func TestStandInsOfAnEmulatedHostGoAsGPUsAndAreCalledWhatTheyAre(t *testing.T) {
 	t.Parallel()
