@@ -16,9 +16,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/internal/storey"
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rdma/connectx"
+	"github.com/rackless/rackless/rdma/gpu"
 	"github.com/rackless/rackless/vm/emulate"
 	"github.com/rackless/rackless/vm/kerneltest"
 )
@@ -63,6 +65,8 @@ func emulatedAsTheirProfiles(t *testing.T, profiles []*emulate.Profile) {
 			if p.Name == "epyc-7551p" {
 				p.NICs = slices.Clone(p.NICs)
 				p.NICs[1].VFs = 1
+				p.GPUs = slices.Clone(p.GPUs)
+				p.GPUs[0].Model, p.GPUs[0].Memory = "h20", 64*lab.MiB
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), commandLimit)
 			defer cancel()
@@ -307,6 +311,10 @@ func describeProfile(p *emulate.Profile) []string {
 		}
 		out = append(out, fmt.Sprintf("GPU %v stand-in node %d functions %v, group with %v", g.Address, g.NUMANode,
 			functions, groupMates(p, g.Address, g.Behind)))
+		if g.Memory > 0 {
+			m, _ := gpu.ModelOf(g.Model)
+			out = append(out, fmt.Sprintf("%s with %d bytes and functions of one group", m.Name, g.Memory))
+		}
 	}
 	for _, n := range p.NICs {
 		functions := n.Ports
@@ -419,6 +427,17 @@ func describeEmulated(p *emulate.Profile, h *topology.Host) []string {
 		}
 		out = append(out, fmt.Sprintf("GPU %v %s node %d functions %v, group with %v", g.Address, g.Kind, *g.NUMANode,
 			g.Functions, mates(*g.Address)))
+		if g.Vendor == topology.VendorEmulated {
+			line := fmt.Sprintf("%s %s with %d bytes", g.Vendor, g.Model, *g.BAR1Bytes)
+			if group := tree.Device(*g.Address).IOMMUGroup; group != nil && !slices.ContainsFunc(g.Functions,
+				func(a topology.PCIAddr) bool {
+					other := tree.Device(a).IOMMUGroup
+					return other == nil || *other != *group
+				}) {
+				line += " and functions of one group"
+			}
+			out = append(out, line)
+		}
 	}
 	for _, n := range h.NICs {
 		line := fmt.Sprintf("NIC %v node %d SR-IOV %v, group with %v", n.Address, *n.NUMANode, n.SRIOV != nil,

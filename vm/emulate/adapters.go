@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/rdma/connectx"
+	"github.com/rackless/rackless/rdma/gpu"
 	"github.com/rackless/rackless/vm"
 	"github.com/rackless/rackless/vm/image"
 )
 
-// A kept host has a daemon for its ConnectX adapters, which outlives power cuts; for any other host, its owner emulates
-// them. A template has only their ports, because it cannot contain their state: a clone looks for its adapters after it
-// has resumed.
+// A kept host has a daemon for its ConnectX adapters and GPUs, which outlives power cuts; for any other host, its owner
+// emulates them. A template has only their ports, because it cannot contain their state: a clone looks for its adapters
+// and GPUs after it has resumed.
 
 // functions are a physical one per port, then the virtual ones. Function f belongs to port f modulo the number of
 // ports.
@@ -44,6 +45,9 @@ func (p *Profile) hasConnectX() bool {
 	return has
 }
 
+// comesLate reports whether a template lacks devices that a clone has.
+func (p *Profile) comesLate() bool { return p.hasConnectX() || p.hasVRAM() }
+
 // adapterSocket returns the socket on which QEMU reaches a function. QEMU and the emulating process derive it
 // independently.
 func adapterSocket(dir string, n *NIC, function int) string {
@@ -54,11 +58,16 @@ const fileFirmware = ".flash"
 
 type adapters struct {
 	server *connectx.Server
+	gpus   []*gpu.GPU
 	end    chan struct{} // closed when they end
 }
 
 func newAdapters(dir string, p *Profile, log func(format string, args ...any)) (*adapters, error) {
-	a := &adapters{server: connectx.NewServer(connectx.Options{Log: log}), end: make(chan struct{})}
+	gpus, err := listenGPUs(dir, p, log)
+	if err != nil {
+		return nil, err
+	}
+	a := &adapters{server: connectx.NewServer(connectx.Options{Log: log}), gpus: gpus, end: make(chan struct{})}
 	wires := make(map[string]*wire)
 	var errs []error
 	var firmware *connectx.Firmware
@@ -243,7 +252,7 @@ func (a *adapters) deliver(port *connectx.Port, frames <-chan []byte) {
 
 func (a *adapters) close() error {
 	close(a.end)
-	return a.server.Close()
+	return errors.Join(a.server.Close(), closeGPUs(a.gpus))
 }
 
 func (h *Host) serveAdapters(ctx context.Context) (err error) {
@@ -254,13 +263,13 @@ func (h *Host) serveAdapters(ctx context.Context) (err error) {
 		}
 		return conn.Close()
 	}
-	if h.Profile.hasConnectX() && h.adapters == nil {
+	if h.Profile.comesLate() && h.adapters == nil {
 		h.adapters, err = newAdapters(h.Dir, h.Profile, nil)
 	}
 	return err
 }
 
-// findAdapters makes a clone detect its adapters, which its template did not have.
+// findAdapters makes a clone detect its adapters and GPUs, which its template did not have.
 func (h *Host) findAdapters(ctx context.Context) error {
 	return h.run(ctx, "sh", "-c", "echo 1 >/sys/bus/pci/rescan && "+
 		"{ ! command -v udevadm >/dev/null || udevadm settle --timeout=120; }")
@@ -270,5 +279,5 @@ func (o Options) emulator(ctx context.Context) (vm.Emulator, error) {
 	return image.FindQEMU(ctx, image.Options{Cache: o.Dirs.Images(), Progress: func(step string) {
 		o.Progress.Begin("QEMU")
 		o.Progress.Say(step)
-	}}, "amd64", o.Profile.hasConnectX())
+	}}, "amd64", o.Profile.comesLate())
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/vm"
 )
@@ -56,7 +57,7 @@ type machine struct {
 	disk    string // overlay of the root disk
 	tools   string // of the second disk; "" for none
 	ram     ram
-	// adapters is the directory of the adapters' sockets, or "" for a template's empty ports.
+	// adapters is the directory of the sockets of adapters and GPUs, or "" for a template's empty ports.
 	adapters string
 }
 
@@ -69,8 +70,12 @@ func (m machine) vm() vm.Machine {
 		Args: m.args()}
 }
 
-// vmWithAdapters adds the ConnectX adapters, if any. Their server maps the memory, so it is a copy of the template's.
+// vmWithAdapters adds the ConnectX adapters and GPUs, if any. The server of adapters maps the memory, so it is a copy
+// of the template's.
 func (m machine) vmWithAdapters() (vm.Machine, error) {
+	if m.profile.comesLate() {
+		m.adapters = m.dir
+	}
 	if !m.profile.hasConnectX() {
 		return m.vm(), nil
 	}
@@ -89,7 +94,7 @@ func (m machine) vmWithAdapters() (vm.Machine, error) {
 		}
 		files = append(files, f)
 	}
-	m.adapters, m.ram = m.dir, ram{open: true}
+	m.ram = ram{open: true}
 	v := m.vm()
 	v.SharedMemory = files
 	return v, nil
@@ -134,7 +139,7 @@ func (m machine) args() []string {
 		"-smp", fmt.Sprintf("%d,sockets=%d,dies=%d,cores=%d,threads=%d", p.CPUs(), packages, nodes/packages,
 			coresPerDie, p.ThreadsPerCore),
 		"-m", mib(int64(p.Memory())),
-		// rackless recognizes GPU stand-ins by the vendor.
+		// rackless recognizes display controllers in the place of GPUs by the vendor.
 		"-smbios", "type=1,manufacturer=" + topology.VendorEmulated + ",product=emulated " + p.Name,
 	}
 	perNode := coresPerDie * p.ThreadsPerCore
@@ -212,8 +217,8 @@ func (p *Profile) deviceArgs(adapters string) []string {
 			for i, b := range r.behind {
 				down := fmt.Sprintf("down%02x", b.address.Bus)
 				late := ""
-				if b.connectX() > 0 {
-					late = comesLate
+				if b.comesLate() {
+					late = latePort
 				}
 				d.port("xio3130-downstream,id=%s,bus=%s,addr=0x%x"+late, down, up, i)
 				d.card(b, down, false)
@@ -231,13 +236,14 @@ func (p *Profile) deviceArgs(adapters string) []string {
 	return d.args
 }
 
-// comesLate is for ports whose adapter only a clone has: power is on, and the guest gets no hotplug event.
-const comesLate = ",hotplug=off,power_controller_present=off"
+// latePort is for ports whose device only a clone has: power is on, and the guest gets no hotplug event.
+const latePort = ",hotplug=off,power_controller_present=off"
 
 // In MiB.
 const (
 	adapterRoom = 32 // a function of a ConnectX
-	gpuRoom     = 16 // a stand-in for a GPU
+	displayRoom = 16 // a display controller in the place of a GPU
+	gpuRoom     = 2  // the 32-bit registers of a GPU and of its audio function
 )
 
 func (d device) connectX() int {
@@ -247,29 +253,47 @@ func (d device) connectX() int {
 	return d.nic.functions()
 }
 
-// reserve returns options that reserve room for the registers of a clone's adapters. The guest removes a switch with
-// adapters before it is saved, and rescans it later, placing the GPUs' 32-bit registers in the non-prefetchable window.
+// vram returns the size of a GPU's memory.
+func (d device) vram() lab.Bytes {
+	if d.gpu == nil {
+		return 0
+	}
+	return d.gpu.Memory
+}
+
+// comesLate reports whether only a clone has the device.
+func (d device) comesLate() bool { return d.connectX() > 0 || d.vram() > 0 }
+
+// reserve returns options that reserve room for the registers and memory of what a clone has. The guest removes a
+// switch with such devices before it is saved, and rescans it later, placing the 32-bit registers of GPUs in the
+// non-prefetchable window.
+//
+// The firmware aligns a window to 1 MiB, so memory of a GPU is sure to fit into one of twice its size.
 func (r root) reserve() string {
 	if n := r.connectX(); n > 0 {
-		return fmt.Sprintf("%s,pref64-reserve=%dM", comesLate, n*adapterRoom)
+		return fmt.Sprintf("%s,pref64-reserve=%dM", latePort, n*adapterRoom)
 	}
-	adapters, gpus := 0, 0
+	if n := r.vram(); n > 0 {
+		return fmt.Sprintf("%s,pref64-reserve=%dM,mem-reserve=%dM", latePort, 2*n/lab.MiB, gpuRoom)
+	}
+	late, displays := lab.Bytes(0), 0
 	for _, b := range r.behind {
-		adapters += b.connectX()
-		if b.gpu != nil {
-			gpus++
+		late += lab.Bytes(b.connectX())*adapterRoom + b.vram()/lab.MiB
+		if b.gpu != nil && !b.gpu.hasVRAM() {
+			displays++
 		}
 	}
-	if adapters == 0 {
+	if late == 0 {
 		return ""
 	}
 	// Generous: the kernel rounds windows up.
-	return fmt.Sprintf(",pref64-reserve=%dM,mem-reserve=%dM", (2*adapters+1)*adapterRoom, 2*(gpus+1)*gpuRoom)
+	return fmt.Sprintf(",pref64-reserve=%dM,mem-reserve=%dM", 2*late+adapterRoom, 2*(displays+1)*displayRoom)
 }
 
-func (p *Profile) switchesWithConnectX() (upstream []string) {
+// lateSwitches returns the upstream ports of switches with devices that only a clone has.
+func (p *Profile) lateSwitches() (upstream []string) {
 	for _, r := range p.roots() {
-		if r.sw != nil && slices.ContainsFunc(r.behind, func(b device) bool { return b.connectX() > 0 }) {
+		if r.sw != nil && slices.ContainsFunc(r.behind, device.comesLate) {
 			upstream = append(upstream, r.address.String())
 		}
 	}
@@ -315,9 +339,22 @@ func (d *deviceList) card(c device, bus string, conventional bool) {
 		return
 	}
 	g := c.gpu
-	d.device("secondary-vga,bus=%s,addr=0x%x.0,multifunction=%s", bus, g.Address.Device, vm.OnOff(g.Audio))
+	switch {
+	case !g.hasVRAM():
+		d.device("secondary-vga,bus=%s,addr=0x%x.0,multifunction=%s", bus, g.Address.Device, vm.OnOff(g.Audio))
+	case d.adapters == "":
+		return
+	default:
+		d.args = append(d.args, "-device", vm.VFIOUser{ID: gpuID(g), Bus: bus, Multi: g.Audio,
+			Socket: gpuSocket(d.adapters, g)}.Device())
+	}
 	if g.Audio {
-		d.device("intel-hda,bus=%s,addr=0x%x.1", bus, g.Address.Device)
+		multi := ""
+		if g.hasVRAM() {
+			// A kernel that finds the device later needs the bit in both functions to put them into one IOMMU group.
+			multi = ",multifunction=on"
+		}
+		d.device("intel-hda,bus=%s,addr=0x%x.1"+multi, bus, g.Address.Device)
 	}
 }
 

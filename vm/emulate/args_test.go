@@ -10,18 +10,25 @@ import (
 )
 
 func TestArgumentsOfProfiles(t *testing.T) {
-	intel, err := ParseProfile("small.yaml", []byte(good))
-	if err != nil {
-		t.Fatal(err)
+	profiles := Builtin()
+	for _, text := range []string{good, withVRAM} {
+		p, err := ParseProfile("small.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		profiles = append(profiles, p)
 	}
-	for _, p := range append(Builtin(), intel) {
+	for _, p := range profiles {
 		t.Run(p.Name, func(t *testing.T) {
 			m := machine{
 				name: "a", dir: "/run/a,b", profile: p.Scale(4), accel: "tcg", boot: Boot{Disk: "/cache/image.qcow2"},
 				disk: "/run/a,b/disk.qcow2", tools: "/cache/tools.ext4",
 			}
+			if p.comesLate() {
+				m.adapters = m.dir
+			}
 			if p.hasConnectX() {
-				m.adapters, m.ram = m.dir, ram{open: true}
+				m.ram = ram{open: true}
 			}
 			var b strings.Builder
 			for i, a := range m.args() {
@@ -38,13 +45,21 @@ func TestArgumentsOfProfiles(t *testing.T) {
 	}
 }
 
-func TestTemplatesHaveRoomForAdapters(t *testing.T) {
-	for _, p := range Builtin() {
+// withVRAM has GPUs with memory below a root port, and behind a switch beside a card of Intel's.
+var withVRAM = strings.NewReplacer("name: small", "name: small-vram", "disk: 8GiB", "disk: 8GiB\nscreen: true",
+	"audio: true}", "audio: true, model: h20, memory: 64MiB}", `"19:00.0"}`, `"19:00.0", model: generic}`).Replace(good)
+
+func TestTemplatesHaveRoomForAdaptersAndGPUs(t *testing.T) {
+	vram, err := ParseProfile("small.yaml", []byte(withVRAM))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range append(Builtin(), vram) {
 		args := strings.Join((machine{profile: p, accel: "tcg"}).args(), " ")
 		if n := strings.Count(args, "vfio-user-pci"); n != 0 {
-			t.Errorf("%s: the template has %d adapters", p.Name, n)
+			t.Errorf("%s: the template has %d adapters and GPUs", p.Name, n)
 		}
-		late, switches := 0, p.switchesWithConnectX()
+		late, switches := 0, p.lateSwitches()
 		for _, n := range p.NICs {
 			if n.Model != "" {
 				late++
@@ -54,7 +69,15 @@ func TestTemplatesHaveRoomForAdapters(t *testing.T) {
 				t.Errorf("%s: the switch %v is not found again", p.Name, n.Behind)
 			}
 		}
-		if got := strings.Count(args, comesLate); got != late {
+		for _, g := range p.GPUs {
+			if g.hasVRAM() {
+				late++
+			}
+			if behind := g.hasVRAM() && g.Behind != nil; behind && !slices.Contains(switches, g.Behind.String()) {
+				t.Errorf("%s: the switch %v is not found again", p.Name, g.Behind)
+			}
+		}
+		if got := strings.Count(args, latePort); got != late {
 			t.Errorf("%s: %d ports are for what comes late, want %d", p.Name, got, late)
 		}
 	}

@@ -20,8 +20,8 @@ const DaemonCommand = "host-daemon"
 
 const agentsSocket = "agents.sock"
 
-// RunDaemon shares the agent of a kept host among its users and emulates its adapters, until ctx is done. It writes
-// daemon.Ready to w.
+// RunDaemon shares the agent of a kept host among its users and emulates its adapters and GPUs, until ctx is done. It
+// writes daemon.Ready to w.
 func RunDaemon(ctx context.Context, dir string, w io.Writer) error {
 	l, err := daemon.Listen(filepath.Join(dir, agentsSocket))
 	if err != nil {
@@ -32,7 +32,7 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if s.Profile.hasConnectX() {
+	if s.Profile.comesLate() {
 		a, err := newAdapters(dir, s.Profile, func(format string, args ...any) {
 			fmt.Fprintf(os.Stderr, format+"\n", args...) // the daemon's log
 		})

@@ -284,10 +284,10 @@ func (h *Host) start(ctx context.Context, qemu vm.Emulator, o Options, t *vm.Tem
 	if err != nil {
 		return err
 	}
-	if err := conn.Close(); err != nil || t == nil || !h.Profile.hasConnectX() {
+	if err := conn.Close(); err != nil || t == nil || !h.Profile.comesLate() {
 		return err
 	}
-	o.Progress.Begin("find the ConnectX adapters")
+	o.Progress.Begin("find the adapters and GPUs")
 	return h.findAdapters(ctx)
 }
 
@@ -511,9 +511,13 @@ func (p *Profile) Fits() error {
 	if err != nil {
 		return err
 	}
-	if want := p.Memory() + overhead; want > available {
-		return fmt.Errorf("host of profile %s: %v of memory and 512MiB for QEMU are more than the %d MiB that this "+
-			"machine has available: say --memory with less", p.Name, p.Memory(), available>>20)
+	if want := p.Memory() + p.VRAM() + overhead; want > available {
+		vram := ""
+		if n := p.VRAM(); n > 0 {
+			vram = fmt.Sprintf(", %v of memory of GPUs", n)
+		}
+		return fmt.Errorf("host of profile %s: %v of memory%s and 512MiB for QEMU are more than the %d MiB that this "+
+			"machine has available: say --memory with less", p.Name, p.Memory(), vram, available>>20)
 	}
 	return nil
 }

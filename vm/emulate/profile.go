@@ -43,12 +43,16 @@ type NUMANode struct {
 // A device's address is the one shown by the machine's kernel. A device with its own root complex is device 0 on its
 // bus, below a root port on the previous bus. A device behind a switch or bridge names that by its address.
 
-// A GPU is a display controller that stands in for a GPU.
+// A GPU computes nothing.
 type GPU struct {
 	Address  topology.PCIAddr  `yaml:"address" json:"address"`
 	NUMANode int               `yaml:"numa_node" json:"numa_node"` // that of the switch or bridge above, if any
 	Behind   *topology.PCIAddr `yaml:"behind" json:"behind,omitempty"`
 	Audio    bool              `yaml:"audio" json:"audio,omitempty"` // controller as function 1
+	// Model is one of gpu.Models. "display", or "" for short, is a display controller of QEMU's, without VRAM.
+	Model string `yaml:"model" json:"model,omitempty"`
+	// Memory is the size of the VRAM in bytes, 0 for a display.
+	Memory lab.Bytes `yaml:"memory" json:"memory_bytes,omitempty"`
 }
 
 // A NIC is a ConnectX if Model is set, else an Intel card: an 82576 if it has virtual functions.

@@ -53,11 +53,21 @@ func TestAProfileIsReadWithItsDefaults(t *testing.T) {
 	if n := p.GPUs[1].NUMANode; n != 1 {
 		t.Errorf("the GPU behind the switch is on node %d, want the switch's, 1", n)
 	}
+	if n := p.VRAM(); n != 0 {
+		t.Errorf("GPUs without a model have %v of memory", n)
+	}
 	if n := p.NICs[1].Ports; n != 1 {
 		t.Errorf("a NIC has %d ports unless it says more, want 1", n)
 	}
 	if p.CPUs() != 4 || p.Memory() != 2*lab.GiB {
 		t.Errorf("%d CPUs and %v, want 4 and 2GiB", p.CPUs(), p.Memory())
+	}
+	p, err = ParseProfile("small.yaml", []byte(strings.Replace(good, `"19:00.0"}`, `"19:00.0", model: h20}`, 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g := p.GPUs[1]; g.Memory != 256*lab.MiB || p.VRAM() != g.Memory {
+		t.Errorf("the other GPU has %v of %v", g.Memory, p.VRAM())
 	}
 }
 
@@ -69,7 +79,7 @@ func TestFaultsOfProfilesAreNamedWithTheirPlace(t *testing.T) {
 		{"an unknown key is refused, with the one that was meant", "packages: 2", "package: 2",
 			`3:1: unknown key (have "package", want name, description, packages,`},
 		{"an unknown key of a device is refused", `"06:00.0", numa_node: 1`, `"06:00.0", numa: 1`,
-			`17:26: gpus[0]: unknown key (have "numa", want address, numa_node, behind or audio); ` +
+			`17:26: gpus[0]: unknown key (have "numa", want address, numa_node, behind, audio, model or memory); ` +
 				`did you mean numa_node?`},
 		{"a key that is there twice is refused", "packages: 2", "packages: 2\npackages: 2",
 			"4:1: packages: key is there twice (have lines 3 and 4); remove one of them"},
@@ -119,6 +129,21 @@ func TestFaultsOfProfilesAreNamedWithTheirPlace(t *testing.T) {
 			`{address: "42:00.0", numa_node: 0}`, "15:15: nothing is behind 0000:41:00.0: remove it"},
 		{"the bridge's own number", `"42:01.0"`, `"42:00.0"`,
 			"21:15: address 0000:42:00.0: number 00 of a bridge's bus is its own: want 01 to 1f"},
+		{"a GPU of another kind", `"19:00.0"}`, `"19:00.0", model: rtx3090}`,
+			`18:52: model "rtx3090": want a100, generic, h100, h20, l40s or display`},
+		{"a GPU with too much memory", `"19:00.0"}`, `"19:00.0", model: h20, memory: 2GiB}`,
+			"18:65: memory 2GiB: want a power of two from 16MiB to 1GiB"},
+		{"a GPU with memory of no power of two", `"19:00.0"}`, `"19:00.0", model: h20, memory: 48MiB}`,
+			"18:65: memory 48MiB: want a power of two from 16MiB to 1GiB"},
+		{"a GPU with memory and the console", "audio: true}", "audio: true, model: h20}",
+			"17:60: model h20: the first GPU has the console: set screen: true, or remove model"},
+		{"a display with memory", `"19:00.0"}`, `"19:00.0", model: display, memory: 64MiB}`,
+			"18:69: memory 64MiB: a display has none: remove memory, or say model: generic"},
+		{"a GPU with memory on a conventional bus", `"1b:00.0", behind: "19:00.0"`,
+			`"42:02.0", behind: "41:00.0", memory: 64MiB`, "18:53: memory 64MiB: a display has none: remove memory"},
+		{"a model on a conventional bus", `"1b:00.0", behind: "19:00.0"`,
+			`"42:02.0", behind: "41:00.0", model: h20`,
+			"18:52: model h20: a conventional PCI bus has only displays: remove model"},
 		{"virtual functions by half", "vfs: 7", "vfs: 4",
 			"20:60: vfs 4: want 0, or 7, which is what QEMU's SR-IOV card has"},
 		{"virtual functions on a conventional bus", `behind: "41:00.0"}`, `behind: "41:00.0", vfs: 7}`,

@@ -113,7 +113,7 @@ func settle(ctx context.Context, dir string, p *Profile, seen *steps.Progress) (
 	if p.hasConnectX() { // clones need the drivers loaded
 		settle = "modprobe --all mlx5_core mlx5_ib; " + settle
 	}
-	for _, up := range p.switchesWithConnectX() {
+	for _, up := range p.lateSwitches() {
 		settle += "; echo 1 >/sys/bus/pci/devices/" + up + "/remove"
 	}
 	_, err = guest.NewAgent(conn).Run(ctx, guest.Command{Argv: []string{"/bin/sh", "-c", settle}})

@@ -145,10 +145,15 @@ func (p *Profile) checkDevices() *fault {
 		if f := p.checkPlace(d, devices); f != nil {
 			return f
 		}
-		if d.nic != nil {
-			if f := p.checkNIC(d); f != nil {
-				return f
-			}
+		f := (*fault)(nil)
+		switch {
+		case d.nic != nil:
+			f = p.checkNIC(d)
+		case d.gpu != nil:
+			f = p.checkGPU(d)
+		}
+		if f != nil {
+			return f
 		}
 	}
 	return nil
@@ -180,11 +185,16 @@ func (p *Profile) checkPlace(d device, all []device) *fault {
 	return nil
 }
 
+// onBridge reports whether a device behind up is on a conventional PCI bus.
+func (p *Profile) onBridge(up *topology.PCIAddr) bool {
+	return up != nil && slices.ContainsFunc(p.Bridges, func(b Bridge) bool { return b.Address == *up })
+}
+
 // checkNIC also sets the number of ports.
 func (p *Profile) checkNIC(d device) *fault {
 	n := d.nic
 	n.Ports = cmp.Or(n.Ports, 1)
-	onBridge := n.Behind != nil && slices.ContainsFunc(p.Bridges, func(b Bridge) bool { return b.Address == *n.Behind })
+	onBridge := p.onBridge(n.Behind)
 	switch {
 	case n.Model != "" && connectx.Rate(n.Model) == 0:
 		return faultf(d.path+".model", "model %q: want %s, or leave it out for a card of Intel's", n.Model,
