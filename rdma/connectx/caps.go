@@ -6,6 +6,7 @@ const (
 	// The op_mod of QUERY_HCA_CAP is twice the type, plus the mode: maximum or current values.
 	capsGeneral = 0
 	capsEth     = 1
+	capsPaging  = 2
 	capsAtomic  = 3
 	capsRoCE    = 4
 	capsFlow    = 7
@@ -13,8 +14,7 @@ const (
 )
 
 // The adapter does not offer blue flame (each write would be eight messages of QEMU), striding RQs, compressed CQEs,
-// DEVX, eswitch. pg, on-demand paging, is offered because mlx5_ib registers dma-bufs only with it; no transport
-// supports it.
+// DEVX, eswitch.
 var (
 	// struct cmd_hca_cap. The driver trusts these values, and an unsupported one would fail only when a guest uses it.
 	// So limits of tables.go, queues.go and steer.go are at least as high. Numbers of objects are a card's, whose
@@ -49,7 +49,7 @@ var (
 		// (ibv_rereg_mr), keep keys, and have MEM_MGT_EXTENSIONS, the fast registration of the kernel's users, such as
 		// NVMe and NFS over RDMA. Regions from 256 MiB on need the extended offset. umr_fence 1 is the small fence, as
 		// of a ConnectX-6: a change of a key need not wait for earlier requests.
-		capUmrExtendedTranslationOffset: 1, capPg: 1, capImaicl: 1, capUmrFence: 1,
+		capUmrExtendedTranslationOffset: 1, capPg: 1, capNullMkey: 1, capImaicl: 1, capUmrFence: 1,
 		// A card has 2^21 multicast groups of 240 queues each; here maxObjects limits all members.
 		capLogMaxMcg: 21, capMaxQpMcg: maxMembers,
 		// set_deth_sqpn lets mlx5_ib send management datagrams from further QPs with the sender's number set to QP 1.
@@ -86,7 +86,7 @@ var (
 // flowFields is the offset in flow_table_nic_cap of the fields that flows can match. It covers the fields of steer.go.
 const flowFields = 0x60
 
-// queryCaps returns zeros for unknown types, so that they are unsupported, and for on-demand paging (type 2).
+// queryCaps returns zeros for unknown types, so that they are unsupported.
 func queryCaps(p *Port, in, out []byte, _ uint32) status {
 	o := out[0x10:]
 	typ, mode := opMod(in)>>1, opMod(in)&1
@@ -102,6 +102,8 @@ func queryCaps(p *Port, in, out []byte, _ uint32) status {
 		}
 	case capsEth:
 		putAll(o, ethCaps)
+	case capsPaging:
+		putAll(o, pagingCaps)
 	case capsAtomic:
 		putAll(o, atomicCaps)
 	case capsRoCE:

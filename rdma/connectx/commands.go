@@ -27,6 +27,7 @@ func init() {
 		0x201: with(keys, queryKey),       // QUERY_MKEY
 		0x202: with(keys, destroyKey),     // DESTROY_MKEY
 		0x203: special,                    // QUERY_SPECIAL_CONTEXTS
+		0x204: resumePages,                // PAGE_FAULT_RESUME
 		0x205: allocMemic,                 // ALLOC_MEMIC
 		0x206: deallocMemic,               // DEALLOC_MEMIC
 		0x301: createEQ,                   // CREATE_EQ
@@ -256,6 +257,7 @@ func queryISSI(_ *Port, _, out []byte, _ uint32) status {
 // special returns resd_lkey, the end of receive lists; see nextRecv.
 func special(p *Port, _, out []byte, _ uint32) status {
 	be.PutUint32(out[0xc:], reservedKey)
+	be.PutUint32(out[0x10:], nullKey)
 	if p.newer() {
 		be.PutUint32(out[8:], fillKey)
 	}

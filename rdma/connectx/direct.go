@@ -193,20 +193,28 @@ func (m *message) run() int {
 	}
 	var fits bool
 	// Access by messages may fail or wait for its guest. The wire does so without the peer's lock.
-	if m.src, fits = p.gatherList(m.src, m.wr, q.PD, access); !fits || !mapped(m.src) {
+	if m.src, fits = p.gatherList(m.src, m.wr, q.PD, access); !fits && p.awaitSend(q, m.wr) {
+		p.wait(q, p.s.now()+q.faults[ofRequests].pause(p.s.now()))
+		return waits
+	}
+	if !fits || !mapped(m.src) {
 		return viaWire
 	}
 	if !m.ofPeer(m.promising) {
-		return viaWire
+		return m.refused()
 	}
 	if at := m.pace(); at > 0 && at > p.s.now() {
 		p.wait(q, at)
 		return waits
 	}
 	if !m.ofPeer(m.do) {
-		q.due = 0
-		return viaWire
+		end := m.refused()
+		if end == viaWire {
+			q.due = 0
+		}
+		return end
 	}
+	q.faults[ofRequests] = pageFault{}
 	if m.partial {
 		p.wait(q, p.s.now())
 		return waits

@@ -9,6 +9,7 @@ const (
 	eventSQDrained  = 0x03
 	eventCQError    = 0x04
 	eventPort       = 0x09
+	eventPageFault  = 0x0c
 	eventModule     = 0x16
 	eventCommand    = 0x0a
 	eventInvalid    = 0x10

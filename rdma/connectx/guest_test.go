@@ -108,7 +108,7 @@ func (g *guest) boot() {
 	g.eqRing = ring
 	g.eq = g.create(opCreateEQ, 0x110+8*4, func(in []byte) {
 		eqcLogEqSize.put(in[0x10:], 8)
-		be.PutUint64(in[0x58:], ^uint64(0))
+		be.PutUint64(in[0x58:], ^uint64(1<<eventPageFault))
 		g.pages(in[0x110:], ring, 4)
 	})
 }

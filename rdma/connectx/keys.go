@@ -10,8 +10,8 @@ import (
 
 // mkey is a range of virtual addresses and the pages behind it. Key is index<<8 plus a byte that the driver chooses, so
 // that the key of a destroyed region does not match the next one. Pages are addresses of 1<<Shift bytes each, with bits
-// of refused access, and the first holds Start. In mode KLM they are pairs of words for pieces: the length and the key,
-// and the virtual address. A free key has the pages that work requests have set so far.
+// of refused access, and the first holds Start. In the modes KLM and KSM they are pairs of words: the length and the
+// key, and the virtual address. A free key has the pages that work requests have set so far.
 type mkey struct {
 	Key        uint32
 	PD         uint32
@@ -32,6 +32,7 @@ const (
 	modePhysical = 0
 	modeMTT      = 1
 	modeKLM      = 2 // pieces of other keys: windows, and fast registration of lists with gaps
+	modeKSM      = 3 // likewise, of one size: implicit regions of on-demand paging
 )
 
 // Logs of the page size, and the pieces of a list. Each access goes through the whole list, so it is short: at most
@@ -42,6 +43,9 @@ const (
 	logMaxPieces = 12
 	maxPieces    = 1 << logMaxPieces
 )
+
+// listed reports whether UMR changes a key's list.
+func (k *mkey) listed() bool { return k.Mode == modeMTT || k.Mode == modeKLM || k.Mode == modeKSM }
 
 // maxPages returns the largest length of Pages. For pages it is the guest's whole allowance, which memory of 64 GiB in
 // pages of 4 KiB takes.
@@ -152,7 +156,10 @@ func (p *Port) readKey(k *mkey, n uint32, x, pas []byte, flagged bool) status {
 		Mode: uint8(mkcAccessMode10.get(x) | mkcAccessMode42.get(x)<<2), Any: mkcLength64.is(x),
 		Start: mkcStartAddr.get(x), Len: mkcLen.get(x), Shift: uint8(mkcLogPageSize.get(x))}
 	k.Access, k.RInval, k.QPN = keyAccess(x), mkcEnRinval.is(x), mkcQpn.get32(x)
-	if k.Mode != modeMTT && (k.Mode != modeKLM || !k.Free) {
+	if k.Mode == modeKSM {
+		k.Shift = min(max(k.Shift, minPageShift), maxPageShift)
+	}
+	if k.Mode != modeMTT && (!k.listed() || !k.Free) {
 		return ok
 	}
 	if k.Free {
@@ -260,6 +267,8 @@ func (p *Port) find(out []seg, check bool, key, pd uint32, va, n uint64, a roce.
 	case modeMTT:
 	case modeKLM:
 		return p.pieces(out, check, k, va, n, a)
+	case modeKSM:
+		return p.parts(out, check, k, va, n, a)
 	default:
 		return out, roce.FaultKey
 	}
@@ -288,13 +297,16 @@ func (p *Port) find(out []seg, check bool, key, pd uint32, va, n uint64, a roce.
 	return out, 0
 }
 
+func localRight(a roce.Access) roce.Access {
+	if a&(roce.LocalWrite|roce.RemoteWrite|roce.RemoteAtomic) != 0 {
+		return roce.LocalWrite
+	}
+	return roce.LocalRead
+}
+
 // pieces appends memory behind a key of mode KLM. A piece needs the local right of the access. Its own key must not be
 // a list, or a guest could create a circle.
 func (p *Port) pieces(out []seg, check bool, k *mkey, va, n uint64, a roce.Access) ([]seg, roce.Fault) {
-	local := roce.LocalRead
-	if a&(roce.LocalWrite|roce.RemoteWrite|roce.RemoteAtomic) != 0 {
-		local = roce.LocalWrite
-	}
 	o := va - k.Start
 	for i := 0; n > 0 && i+1 < len(k.Pages); i += 2 {
 		size, key := k.Pages[i]>>32, uint32(k.Pages[i])
@@ -303,11 +315,11 @@ func (p *Port) pieces(out []seg, check bool, k *mkey, va, n uint64, a roce.Acces
 			continue
 		}
 		l := min(n, size-o)
-		if in := p.Keys[key>>8]; in == nil || in.Mode == modeKLM {
+		if in := p.Keys[key>>8]; in == nil || in.Mode == modeKLM || in.Mode == modeKSM {
 			return out, roce.FaultKey
 		}
 		var f roce.Fault
-		if out, f = p.find(out, check, key, k.PD, k.Pages[i+1]+o, l, local); f != 0 {
+		if out, f = p.find(out, check, key, k.PD, k.Pages[i+1]+o, l, localRight(a)); f != 0 {
 			return out, f
 		}
 		o, va, n = 0, va+l, n-l

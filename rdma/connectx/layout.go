@@ -258,6 +258,7 @@ const (
 	capFixedBufferSize              bits = 0x108<<8 | 1
 	capLogMaxMrwSz                  bits = 0x109<<8 | 7
 	capUmrExtendedTranslationOffset bits = 0x118<<8 | 1
+	capNullMkey                     bits = 0x119<<8 | 1
 	capLogMaxKlmListSize            bits = 0x11a<<8 | 6
 	capLogMaxRaReqQp                bits = 0x14a<<8 | 6
 	capRoceAccl                     bits = 0x149<<8 | 1

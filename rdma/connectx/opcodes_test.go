@@ -5,6 +5,7 @@ const (
 	opTeardownHCA   = 0x103
 	opManagePages   = 0x108
 	opQuerySpecial  = 0x203
+	opResumePages   = 0x204
 	opAllocMemic    = 0x205
 	opDeallocMemic  = 0x206
 	opQueryISSI     = 0x10a

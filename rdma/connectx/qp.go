@@ -141,6 +141,7 @@ func (p *Port) setState(q *queue, to roce.State) {
 	switch to {
 	case roce.Reset:
 		q.SI, q.RI = 0, 0
+		q.faults = [2]pageFault{}
 	case roce.Failed:
 		if p.spent() { // many queues may fail at once
 			p.wait(q, p.s.now())

@@ -74,6 +74,7 @@ type queue struct {
 	idle   time.Duration // before the next flush of a failed queue
 	attr   roce.Attr     // derived from Ctx by setAttr
 	wire   *wireQP
+	faults [2]pageFault
 	shared roce.Memory // XRC: the last shared queue, kept since each conversion to an interface allocates
 }
 

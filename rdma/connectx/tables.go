@@ -151,7 +151,8 @@ func Shape(model string) string {
 	p.hardReset()
 	h := sha256.New()
 	fmt.Fprintln(h, stateFormat, p.model, barSize, p.config)
-	for _, c := range []map[bits]uint64{generalCaps, newCaps, memoryCaps, ethCaps, atomicCaps, roceCaps, flowCaps} {
+	for _, c := range []map[bits]uint64{generalCaps, newCaps, memoryCaps, pagingCaps, ethCaps, atomicCaps,
+		roceCaps, flowCaps} {
 		fmt.Fprintln(h, c) // in the order of the keys
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
@@ -249,7 +250,7 @@ func (t *tables) sound() bool {
 		}
 	}
 	for _, k := range t.Keys {
-		if k.Mode == modeMTT && (k.Shift < minPageShift || k.Shift > maxPageShift) || len(k.Pages) > k.maxPages() {
+		if (k.Mode == modeMTT || k.Mode == modeKSM) && (k.Shift < minPageShift || k.Shift > maxPageShift) || len(k.Pages) > k.maxPages() {
 			return false
 		}
 	}

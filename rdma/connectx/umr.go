@@ -46,7 +46,7 @@ func (p *Port) umr(q *queue, key uint32, w []byte) roce.Status {
 	}
 	// A list of pages can name any memory of the guest, so only queues of its kernel, with fast registration enabled,
 	// may change one. A list of pieces names keys, which are checked at their use.
-	if k.Mode != modeKLM && q.Service != serviceUMR && !qpcFre.is(q.Ctx) {
+	if k.Mode != modeKLM && k.Mode != modeKSM && q.Service != serviceUMR && !qpcFre.is(q.Ctx) {
 		return roce.LocalQPOp
 	}
 	ctrl, x := w[:umrCtrl], []byte(nil)
@@ -56,7 +56,7 @@ func (p *Port) umr(q *queue, key uint32, w []byte) roce.Status {
 	}
 	var at int
 	var list []byte
-	if revokes := x != nil && mask&umrFree != 0 && mkcFree.is(x); !revokes && (k.Mode == modeMTT || k.Mode == modeKLM) {
+	if revokes := x != nil && mask&umrFree != 0 && mkcFree.is(x); !revokes && k.listed() {
 		var st roce.Status
 		if list, st = p.umrList(q, ctrl, w); st != roce.OK {
 			return st
@@ -118,7 +118,7 @@ func (p *Port) extend(k *mkey, n int) bool {
 // it.
 func (p *Port) umrContext(k *mkey, x []byte, mask uint64) {
 	if mask&umrLen != 0 {
-		k.Len = mkcLen.get(x)
+		k.Len, k.Any = mkcLen.get(x), mkcLength64.is(x)
 	}
 	if mask&umrPage != 0 {
 		k.Shift = min(max(minPageShift, uint8(mkcLogPageSize.get(x))), maxPageShift)

@@ -137,9 +137,12 @@ func (w *wireQP) NextSend(wr *sendWR) bool {
 	if !found {
 		return false
 	}
+	w.p.parse(w.q, wqe, wr)
+	if !w.p.paged(w.q, wr) {
+		return false
+	}
 	w.q.SI += blocks
 	w.q.copied = 0
-	w.p.parse(w.q, wqe, wr)
 	if wr.Signaled {
 		wr.ID |= signaled
 	}
@@ -148,12 +151,24 @@ func (w *wireQP) NextSend(wr *sendWR) bool {
 	return true
 }
 
-// NextRecv implements roce.Owner.
+// NextRecv implements roce.Owner. Without pages for a receive, the peer tries again, as if there were none.
 func (w *wireQP) NextRecv(wr *roce.RecvWR) bool {
+	s := w.p.receives(w.q, wr.SRQ)
+	if s == nil {
+		return false
+	}
+	index, head := s.RI, s.Head
 	if !w.p.nextRecv(w.q, wr) {
 		return false
 	}
-	if s := w.p.receives(w.q, wr.SRQ); s.PD != w.q.PD || w.p.limited() {
+	if !w.q.datagrams() {
+		if w.p.awaitRecv(s, wr, 1<<32) {
+			s.RI, s.Head = index, head
+			return false
+		}
+		s.faults[ofReceives] = pageFault{}
+	}
+	if s.PD != w.q.PD || w.p.limited() {
 		wr.Mem = domain{w.p, s.PD, w.q.Num, true}
 	}
 	return true
@@ -207,7 +222,20 @@ func (d domain) Check(key uint32, va, n uint64, a roce.Access) error {
 	if !d.p.bound(key, d.qpn) {
 		return roce.FaultKey
 	}
-	return fault(d.p.check(key, d.pd, va, n, a))
+	return d.fault(d.p.check(key, d.pd, va, n, a), key, va, n, a)
+}
+
+// fault returns FaultWait if the driver may bring the pages of a peer's access in.
+func (d domain) fault(f roce.Fault, key uint32, va, n uint64, a roce.Access) error {
+	q := d.p.Queues[d.qpn]
+	if f != roce.FaultPage || q == nil || a&(roce.RemoteRead|roce.RemoteWrite|roce.RemoteAtomic) == 0 {
+		return fault(f)
+	}
+	if d.p.awaitPeer(q, key, va, n, a) {
+		return roce.FaultWait
+	}
+	q.faults[ofReceives] = pageFault{}
+	return f
 }
 
 // Read implements roce.Memory.
@@ -246,7 +274,7 @@ func (d domain) copy(key uint32, va uint64, b []byte, a roce.Access, write bool)
 		d.hold(list, n, a, write)
 	}
 	d.p.list = reusable(list)
-	return fault(fail)
+	return d.fault(fail, key, va, uint64(n), a)
 }
 
 // Atomic implements roce.Memory.
@@ -254,7 +282,7 @@ func (d domain) Atomic(key uint32, va uint64, op roce.AtomicOp) (uint64, error) 
 	list, f := d.p.translate(nil, key, d.pd, va, 8, roce.RemoteAtomic)
 	switch {
 	case f != 0:
-		return 0, f
+		return 0, d.fault(f, key, va, 8, roce.RemoteAtomic)
 	case !d.p.bound(key, d.qpn):
 		return 0, roce.FaultKey
 	case va%8 != 0:

@@ -32,11 +32,13 @@ const (
 	FaultAlign                    // an atomic access is not aligned to 8 bytes
 	FaultAddress                  // missing memory
 	FaultPage                     // no page there, or one that does not grant the access
+	FaultWait                     // likewise, until the page has been brought in: the access is to be tried again
 )
 
 var faultText = [...]string{"no fault", "no such key", "the key is of another protection domain",
 	"the key does not grant the access", "the access leaves the region", "the address is not aligned to 8 bytes",
-	"the region points to memory that is not there", "the page is absent or does not grant the access"}
+	"the region points to memory that is not there", "the page is absent or does not grant the access",
+	"the page is not there yet"}
 
 // Error implements error.
 func (f Fault) Error() string { return "memory: " + name(faultText[:], int(f)) }

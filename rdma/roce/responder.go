@@ -327,9 +327,17 @@ func (q *QP) grants(rkey uint32, va uint64, n uint32, a Access) (uint8, bool) {
 		return 0, true
 	}
 	if err := q.rcv.mem.Check(rkey, va, uint64(n), a); err != nil {
-		return denied(err), false
+		return q.refusal(err), false
 	}
 	return 0, true
+}
+
+// refusal asks the peer to try again later if the pages are being brought in.
+func (q *QP) refusal(err error) uint8 {
+	if err == FaultWait {
+		return aethRNR | q.attr.RNRTimer&31
+	}
+	return denied(err)
 }
 
 func denied(err error) uint8 {
@@ -365,7 +373,7 @@ func (q *QP) executeWrite(p *Packet) (uint8, bool) {
 	}
 	if n > 0 {
 		if err := r.mem.Write(rkey, va, p.Payload, RemoteWrite); err != nil {
-			return denied(err), false
+			return q.refusal(err), false
 		}
 	}
 	total := r.off
@@ -412,7 +420,7 @@ func (q *QP) executeAtomic(p *Packet) (uint8, bool) {
 	}
 	old, err := r.mem.Atomic(p.RKey, p.VA, AtomicOp{Add: p.Opcode == opFetchAdd, Operand: p.Operand, Want: p.Want})
 	if err != nil {
-		return denied(err), false
+		return q.refusal(err), false
 	}
 	q.count.RxAtomics++
 	r.msn = (r.msn + 1) & psnMask
