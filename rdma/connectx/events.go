@@ -154,7 +154,7 @@ func createCQ(p *Port, in, out []byte, _ uint32) status {
 	x := in[0x10 : 0x10+cqcSize]
 	n := p.number(kindCQ, 1<<24, func(n uint32) bool { return p.CQs[n] != nil })
 	c := &cq{Num: n, EQ: cqcCEqnOrApuElement.get32(x) & 0xff, Log: uint8(cqcLogCqSize.get(x)),
-		Wide: cqcCqeSz.get(x) == 1, Overrun: cqcOi.is(x), DBR: cqcDbrAddr.get(x)}
+		Wide: cqcCqeSz.get(x) != 0, Overrun: cqcOi.is(x), DBR: cqcDbrAddr.get(x)}
 	if n == 0 || c.Log > maxEventLog {
 		return limit
 	}
@@ -205,7 +205,7 @@ func modifyCQ(p *Port, c *cq, in, _ []byte) status {
 // change.
 func (p *Port) resizeCQ(c *cq, in []byte) status {
 	x := in[0x10:]
-	n := cq{Log: uint8(cqcLogCqSize.get(x)), Wide: cqcCqeSz.get(x) == 1}
+	n := cq{Log: uint8(cqcLogCqSize.get(x)), Wide: cqcCqeSz.get(x) != 0}
 	if n.Log > maxEventLog {
 		return limit
 	}

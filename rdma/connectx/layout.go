@@ -146,7 +146,8 @@ const (
 	xsrqDbRecordAddrL bits = 0x160<<8 | 30
 )
 
-// struct cqc, at 0x10 of CREATE_CQ; page addresses follow at 0x110. cqe_sz 0 means 64 bytes, 1 means 128; oi lets the
+// struct cqc, at 0x10 of CREATE_CQ; page addresses follow at 0x110. cqe_sz 0 means 64 bytes, 1 means 128, 2 means 64
+// padded to 128; oi lets the
 // queue overrun.
 const (
 	cqcStatus            bits = 0x0<<8 | 4
@@ -334,6 +335,11 @@ const (
 	capLogMaxL2Table                bits = 0x483<<8 | 5
 	capDeviceFrequencyMhz           bits = 0x4c0<<8 | 32
 	capDeviceFrequencyKhz           bits = 0x4e0<<8 | 32
+	capMiniCqeRespStrideIndex       bits = 0x5bc<<8 | 1
+	capCqe128Always                 bits = 0x5bd<<8 | 1
+	capCqeCompression128            bits = 0x5be<<8 | 1
+	capCqeCompression               bits = 0x5bf<<8 | 1
+	capCqeCompressionMaxNum         bits = 0x5d0<<8 | 16
 )
 
 // struct per_protocol_networking_offload_caps

@@ -172,3 +172,34 @@ func TestQKeyViolationsAreCounted(t *testing.T) {
 	}
 	t.Error("no violation is counted")
 }
+
+// In entries of 128 bytes, also padded ones, the second half is the CQE.
+func TestWideCompletions(t *testing.T) {
+	_, g := newLab(t, 1, NIC{Model: ConnectX5}, nil)
+	a := g[0]
+	caps := a.must(0x100, 0, 16, nil)[0x10:]
+	// mini_cqe_resp_stride_index, cqe_128_always, cqe_compression_128 and cqe_compression, and at most 64 in a row
+	if caps[0xb7]&0xf != 0xf || be.Uint16(caps[0xba:]) != 64 {
+		t.Errorf("capabilities %x", caps[0xb4:0xbc])
+	}
+	for size := range uint64(3) {
+		ring, dbr := a.alloc(pageSize), a.alloc(8)
+		n := a.create(opCreateCQ, 0x110+8, func(in []byte) {
+			putAll(in[0x10:], map[bits]uint64{cqcCqeSz: size, cqcLogCqSize: 4, cqcDbrAddr: dbr,
+				cqcCEqnOrApuElement: uint64(a.eq)})
+			a.pages(in[0x110:], ring, 1)
+		})
+		a.p.lock()
+		for range 2 {
+			a.p.complete(a.p.CQs[n], &[64]byte{60: 0x12, 0x34}, false)
+		}
+		a.p.unlock()
+		at := ring + 64
+		if size > 0 {
+			at = ring + 128 + 64
+		}
+		if a.mem[at+60] != 0x12 || a.mem[at+61] != 0x34 || size > 0 && a.mem[ring+128+60] != 0 {
+			t.Errorf("cqe_sz %d: the second entry is not at %#x", size, at-ring)
+		}
+	}
+}
