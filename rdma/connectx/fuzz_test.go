@@ -60,6 +60,21 @@ func FuzzWQE(f *testing.F) {
 		f.Add(b, byte(0), true)
 		f.Add(b, byte(2), false)
 	}
+	// Regions without pages, of the sender and of the receiver.
+	var absent [2]uint32
+	for i, g := range g {
+		g.faultQueue()
+		absent[i] = g.absentKey(g.umrQueue(), 0x10000, 4)
+	}
+	for _, op := range []byte{wqeWrite, wqeRead, wqeSend} {
+		b := []byte{0, 0, 0, op, 0, 0, 0, 4, 0, 0, 0, 8, 0, 0, 0, 0}
+		if op != wqeSend {
+			b = append(b, remoteSeg(0x10000, absent[1])...)
+		}
+		b = append(b, dataSeg(0x10000, absent[0], 64)...)
+		f.Add(b, byte(0), true)
+		f.Add(b, byte(0), false)
+	}
 	f.Fuzz(func(t *testing.T, w []byte, service byte, direct bool) {
 		g[0].t, g[1].t = t, t
 		s.SetDirect(direct)
@@ -83,6 +98,8 @@ func FuzzWQE(f *testing.F) {
 		}
 		be.PutUint32(g[0].mem[q.dbr+4:], uint32(q.si))
 		q.ring1()
+		g[0].resume(faultRequester, q.num, len(w)%2 == 0)
+		g[1].resume(faultOfPeer, r.num, len(w)%2 == 0)
 		for q.cq.poll() != nil || r.cq.poll() != nil {
 		}
 	})
