@@ -53,6 +53,9 @@ func createEQ(p *Port, in, out []byte, _ uint32) status {
 	if e.Mask>>eventCommand&1 != 0 {
 		p.CmdEQ = n
 	}
+	if e.Mask>>eventPageFault&1 != 0 {
+		p.FaultEQ = n
+	}
 	put24(out, n)
 	return ok
 }
@@ -66,6 +69,9 @@ func destroyEQ(p *Port, in, _ []byte, _ uint32) status {
 	}
 	if p.CmdEQ == n {
 		p.CmdEQ, p.Events = 0, false
+	}
+	if p.FaultEQ == n {
+		p.FaultEQ = 0
 	}
 	p.drop(&e.Ring)
 	delete(p.EQs, n)

@@ -50,14 +50,7 @@ func (f *pageFault) pause(now time.Duration) time.Duration {
 }
 
 // pages returns the queue of events for page faults, or nil if the driver has none.
-func (p *Port) pages() *eq {
-	for _, e := range p.EQs {
-		if e.Mask>>eventPageFault&1 != 0 {
-			return e
-		}
-	}
-	return nil
-}
+func (p *Port) pages() *eq { return p.EQs[p.FaultEQ] }
 
 // await sends the event of struct mlx5_eqe_page_fault once, and reports whether to wait. It does not if there is no
 // hope: the request then fails as it does without paging.

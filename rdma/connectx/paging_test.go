@@ -309,3 +309,35 @@ func TestAPageFaultEnds(t *testing.T) {
 		t.Error("a queue that has been reset waits")
 	}
 }
+
+// A clone of a template knows the queue for page faults, and implicit regions.
+func TestPagingIsRestored(t *testing.T) {
+	_, g := newLab(t, 1, NIC{}, nil)
+	a := g[0]
+	a.faultQueue()
+	set := a.fullAccess(0, 0)
+	set[mkcLength64], set[mkcLogPageSize] = 1, 30
+	key := a.freeKey(modeKSM)
+	if st := a.umrQueue().load(a.umrPiece(key, 0, []uint64{0x200, 0}, 0, umrEnable, set)); st != 0 {
+		t.Fatalf("the region: status %#x", st)
+	}
+	state, err := a.p.Save()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.p.Restore(state); err != nil {
+		t.Fatal(err)
+	}
+	a.p.lock()
+	n, f := a.p.FaultEQ, a.p.check(key, a.pd, 1<<29, 8, roce.RemoteWrite)
+	a.p.unlock()
+	if n == 0 || n == a.eq || f != roce.FaultPage {
+		t.Errorf("the queue is %d, the region's page: %v", n, f)
+	}
+	a.must(0x302, n, 16, nil) // DESTROY_EQ
+	a.p.lock()
+	defer a.p.unlock()
+	if a.p.pages() != nil {
+		t.Error("a destroyed queue takes page faults")
+	}
+}

@@ -22,6 +22,7 @@ type tables struct {
 	NICMode   uint32 // nic_interface of the initialization segment
 	Events    bool   // an EQ is armed, so commands complete by event
 	CmdEQ     uint32
+	FaultEQ   uint32 // for page faults
 	Caps      []byte // set by the driver, or nil
 	Pages     []uint64
 	NPages    int // charged, see charged
