@@ -274,6 +274,7 @@ static unsigned generation(double speed)
 
 PCIE_GENERATION(nvmlDeviceGetCurrPcieLinkGeneration, "current_link_speed")
 PCIE_GENERATION(nvmlDeviceGetMaxPcieLinkGeneration, "max_link_speed")
+PCIE_GENERATION(nvmlDeviceGetGpuMaxPcieLinkGeneration, "max_link_speed")
 PCIE_WIDTH(nvmlDeviceGetCurrPcieLinkWidth, "current_link_width")
 PCIE_WIDTH(nvmlDeviceGetMaxPcieLinkWidth, "max_link_width")
 
