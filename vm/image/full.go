@@ -34,7 +34,7 @@ var fullPackages = []string{
 const setApps = "apps"
 
 var fullSets = map[string][]string{
-	"ai":    {"g++", "libcurl4", "libgloo-dev", "python3-numpy"}, // for Gloo, Mooncake and NIXL
+	setAI:   {"g++", "libcurl4", "libgloo-dev", "python3-numpy"}, // for Gloo, Mooncake and NIXL
 	"apps":  {"gromacs", "hpcc", "lammps", "openfoam"},
 	"gpu":   {"gcc", "hwloc-nox", "libc6-dev", "libibumad-dev", "libpci-dev", "librdmacm-dev", "make"},
 	"mpich": {"gcc", "libc6-dev", "libmpich-dev", "mpich"},
@@ -131,6 +131,9 @@ func fullRecipe(release string, sets []string) (r Recipe, err error) {
 	if slices.Contains(sets, setGPU) {
 		r.Sources, r.Unpacked = gpuSources, gpuPlugins(sets)
 	}
+	if hasWheels(sets) {
+		r.Wheels = gpuWheels
+	}
 	if slices.Contains(sets, setVFIO) {
 		r.Suites, r.Backported = append(r.Suites, codename+"-backports"), vfioBackported
 	}
@@ -166,6 +169,7 @@ func eachFullFile(add func(name string, content []byte, mode int64) error) error
 }
 
 const (
+	setAI     = "ai"
 	setGPU    = "gpu"
 	setSlurm  = "slurm"
 	setSuites = "suites"
@@ -188,6 +192,9 @@ func filesOf(sets []string) tree {
 			if err == nil && slices.Contains(sets, set) {
 				err = eachFile(own(set), add)
 			}
+		}
+		if err == nil && hasWheels(sets) {
+			err = eachFile(own("wheels"), add)
 		}
 		return err
 	}

@@ -39,15 +39,22 @@ func (r Recipe) fetched() (names []string) {
 	for _, name := range r.Unpacked {
 		names = append(names, name+packageEnd)
 	}
+	for _, wheel := range r.Wheels {
+		names = append(names, wheelName(wheel)+wheelEnd)
+	}
 	return names
 }
 
-// fetchFiles downloads a recipe's sources and packages to unpack, checked by apt against Debian's signed lists.
+// fetchFiles downloads a recipe's sources and packages to unpack, checked by apt against Debian's signed lists, and
+// its wheels.
 func fetchFiles(ctx context.Context, o Options, work string, r Recipe) error {
 	if err := fetchSources(ctx, o, work, sourcesRelease, r.Sources); err != nil {
 		return err
 	}
 	if err := fetchSources(ctx, o, work, r.Release, r.OwnSources); err != nil {
+		return err
+	}
+	if err := fetchWheels(ctx, o, work, r); err != nil {
 		return err
 	}
 	if len(r.Unpacked) == 0 {

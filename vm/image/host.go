@@ -143,6 +143,9 @@ func installArgs(in inputs, mode string, made []string) []string {
 	if len(in.recipe.OwnSources) > 0 {
 		args = append(args, `--customize-hook=chroot "$1" /mnt/compile-suites`)
 	}
+	if len(in.recipe.Wheels) > 0 {
+		args = append(args, `--customize-hook=chroot "$1" /mnt/install-wheels`)
+	}
 	args = append(args, `--customize-hook=chroot "$1" /mnt/customize.sh`)
 	for _, name := range made {
 		args = append(args, "--customize-hook=download /mnt/out/"+name+" "+name)

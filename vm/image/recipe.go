@@ -36,7 +36,9 @@ type Recipe struct {
 	OwnSources []string `json:"own_sources,omitempty"`
 	// Unpacked are packages of contrib, without dependencies.
 	Unpacked []string `json:"unpacked,omitempty"`
-	DiskMiB  int      `json:"disk_mib,omitempty"` // unused space takes no room
+	// Wheels are of PyPI: "nixl-cu12==1.5.1".
+	Wheels  []string `json:"wheels,omitempty"`
+	DiskMiB int      `json:"disk_mib,omitempty"` // unused space takes no room
 
 	// A node's image keeps only parts of the packages:
 	Programs []string `json:"programs,omitempty"` // with libraries
@@ -166,7 +168,7 @@ func (r Recipe) Key() string {
 
 // trees are the files that rackless adds, by kind. Files in files/mnt make a disk and are not on it.
 //
-//go:embed all:node all:host all:full all:own all:gpu all:slurm all:suites all:vfio
+//go:embed all:node all:host all:full all:own all:gpu all:slurm all:suites all:vfio all:wheels
 var trees embed.FS
 
 func own(kind string) fs.FS {
