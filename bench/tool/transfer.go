@@ -117,7 +117,8 @@ func (t transfer) Client(client, server bench.Endpoint, o bench.Options) []strin
 	return t.by.client(t, client, server, o)
 }
 
-// mooncakeArgs is for both sides. Mooncake chooses a random port, unless port is set.
+// mooncakeArgs is for both sides. Mooncake chooses a random port, unless port is set. With CUDA, its benchmark would
+// move memory of a GPU; without, it does not know the word.
 func mooncakeArgs(t transfer, ep bench.Endpoint, port int, mode string) []string {
 	args, protocol := []string{"env"}, []string{"-protocol=rdma", "-device_name=" + ep.Device}
 	if t.tcp {
@@ -129,7 +130,8 @@ func mooncakeArgs(t transfer, ep bench.Endpoint, port int, mode string) []string
 		args = append(args, "MC_MIN_RPC_PORT="+strconv.Itoa(port), "MC_MAX_RPC_PORT="+strconv.Itoa(port))
 	}
 	args = append(args, "transfer_engine_bench", "-mode="+mode, "-metadata_server=P2PHANDSHAKE", "-logtostderr",
-		"-local_server_name="+ep.Addr.String(), "-buffer_size="+strconv.Itoa(transferBuffer), "-threads=1")
+		"-local_server_name="+ep.Addr.String(), "-buffer_size="+strconv.Itoa(transferBuffer), "-threads=1",
+		"-undefok=use_vram", "-use_vram=false")
 	return append(args, protocol...)
 }
 

@@ -88,6 +88,17 @@ func TestTransfersRefuseWhatDoesNotFit(t *testing.T) {
 	}
 }
 
+// The benchmark of Mooncake's wheel with CUDA takes memory of a GPU, unless it is told to take main memory.
+func TestMooncakeTakesMainMemory(t *testing.T) {
+	t.Parallel()
+	e, ep := mustEngine(t, "mooncake_write"), bench.Endpoint{Node: "a", Device: "mlx5_0"}
+	for _, args := range [][]string{e.Plugin.Server(ep, bench.Options{}), e.Plugin.Client(ep, ep, bench.Options{})} {
+		if !slices.Contains(args, "-use_vram=false") || !slices.Contains(args, "-undefok=use_vram") {
+			t.Errorf("arguments are %q", args)
+		}
+	}
+}
+
 // By the local Python.
 func TestTheProgramOfNIXLSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
