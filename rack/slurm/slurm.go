@@ -86,6 +86,8 @@ func clusterOf(ctx context.Context, l *lab.Lab, nodes Nodes) (slurm.Cluster, err
 			return err
 		}
 		n, err := slurm.NodeOf(name, &f.Host)
+		i := slices.IndexFunc(l.Nodes, func(n lab.Node) bool { return n.Name == name })
+		n.Devices = append(gpusOf(l.Nodes[i]), n.Devices...)
 		c.Nodes[slices.Index(names, name)] = n
 		return err
 	})
@@ -96,6 +98,17 @@ func clusterOf(ctx context.Context, l *lab.Lab, nodes Nodes) (slurm.Cluster, err
 	}
 	c.Switches = []slurm.Switch{{Name: "fabric", Nodes: names}}
 	return c, err
+}
+
+// gpusOf returns the emulated GPUs of a node, by the files that the image set gpu gives them. They have no type: that
+// of NVML is found if a user says AutoDetect=nvml.
+func gpusOf(n lab.Node) (all []slurm.Device) {
+	for i := range n.GPUs {
+		if n.Has("gpu") && n.PersonalityOf(i) == lab.PersonalityVirtio {
+			all = append(all, slurm.Device{Kind: slurm.GPU, File: fmt.Sprintf("/dev/nvidia%d", len(all))})
+		}
+	}
+	return all
 }
 
 const fileKey = "munge.key"

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/facts"
+	"github.com/rackless/rackless/plan/render/slurm"
 	"github.com/rackless/rackless/vm/guest"
 )
 
@@ -74,6 +75,30 @@ func cpus(n int) string {
 		text += fmt.Sprintf("cpu/%d/package 0\ncpu/%d/core %d\n", i, i, i)
 	}
 	return text + "rdma/rxe0/parent eth0\nnet/eth0/mac 52:54:00:00:00:01\n"
+}
+
+// GPUs that vfio-pci has are for one program, which opens them as root.
+func TestJobsGetEmulatedGPUs(t *testing.T) {
+	for gpus, want := range map[string]string{"": "", ", gpus: 2": "/dev/nvidia0 /dev/nvidia1",
+		", gpus: [{personality: vfio}, {count: 1}]": "/dev/nvidia0"} {
+		l, err := lab.Parse("lab.yaml", []byte("name: g\nnodes:\n  vm: {image: debian-13+gpu+slurm+vfio"+gpus+"}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := clusterOf(t.Context(), l, &fakeNodes{facts: map[string]string{"vm": cpus(1)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var files []string
+		for _, d := range c.Nodes[0].Devices {
+			if d.Kind == slurm.GPU {
+				files = append(files, d.File)
+			}
+		}
+		if got := strings.Join(files, " "); got != want {
+			t.Errorf("%q: the GPUs are %q, want %q", gpus, got, want)
+		}
+	}
 }
 
 func TestSlurmIsConfiguredOnce(t *testing.T) {
