@@ -79,6 +79,22 @@ func (d *decoder) nodes(path string, n ast.Node) *fileNodeList {
 	return &list
 }
 
+// traffic checks only that there is a list, because the simulation checks its entries.
+func (d *decoder) traffic(path string, n ast.Node) *[]any {
+	if !strictyaml.IsNull(n) {
+		d.list(path, n, "a list of patterns, such as [{pattern: permutation, bytes: 1MiB}]")
+	}
+	return nil
+}
+
+// simulation checks only that there are keys, because the simulation checks their values.
+func (d *decoder) simulation(path string, n ast.Node) *map[string]any {
+	if !strictyaml.IsNull(n) {
+		d.Entries(path, n, func(string, place, ast.Node) {})
+	}
+	return nil
+}
+
 func (d *decoder) labName(path string, n ast.Node) *string {
 	s, ok := d.Text(path, n, "text")
 	if !ok {
@@ -242,7 +258,7 @@ func misplaced(name string) string {
 	case "cpus", "memory", "image", "nics", "nic", "gpus", "vfs", "smt", "guest_numa":
 		return "it belongs to a node, or below defaults for all nodes"
 	case "name", "driver", "workload", "host", "hugepages", "tenants", "fabric", "affinity", "links", "defaults",
-		"nodes":
+		"nodes", "traffic", "simulation":
 		return "it belongs to the lab: do not indent it"
 	case "reserve":
 		return "it belongs below host"

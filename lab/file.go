@@ -41,6 +41,10 @@ type file struct {
 	Arch *Arch `json:"arch,omitempty"`
 	// /home of the full nodes: own is on the disk of each node, shared is one directory for the whole lab.
 	Home *Home `json:"home,omitempty"`
+	// Traffic between the nodes for rackless simulate, as in a file of a simulation. Other commands ignore it.
+	Traffic []any `json:"traffic,omitempty" rule:"traffic"`
+	// Rates, switch and NICs of that simulation. Other commands ignore it.
+	Simulation map[string]any `json:"simulation,omitempty" rule:"simulation"`
 	// Settings for every node without its own.
 	Defaults *settings `json:"defaults,omitempty"`
 	// The nodes by name, in the order in which they get their addresses.

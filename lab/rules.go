@@ -41,6 +41,7 @@ func (d *decoder) rules() map[string]strictyaml.Rule {
 		"switches": strictyaml.RuleOf(d.switches), "switch mtu": d.whole(MinMTU, maxSwitchMTU),
 		"vlan": d.whole(1, maxVLAN), "customize": strictyaml.RuleOf(d.customize),
 		"domain": strictyaml.RuleOf(d.domain), "addresses": strictyaml.RuleOf(d.addresses),
+		"traffic": strictyaml.RuleOf(d.traffic), "simulation": strictyaml.RuleOf(d.simulation),
 		"ip": strictyaml.RuleOf(d.ip), "dns": strictyaml.RuleOf(d.nameServers),
 	}
 }

@@ -92,7 +92,8 @@ func (file) JSONSchemaExtend(s *jsonschema.Schema) {
 	tenants := property(s, "tenants")
 	tenants.Pattern, tenants.MaxLength, tenants.Default = tenantsPattern, length(maxPath), DefaultTenants
 	// YAML reads keys whose lines are all commented out as null.
-	for _, key := range []string{"host", "fabric", "affinity", "links", "slurm", "vsphere", "defaults"} {
+	for _, key := range []string{"host", "fabric", "affinity", "links", "slurm", "vsphere", "traffic", "simulation",
+		"defaults"} {
 		nullable(s, key)
 	}
 	port := &jsonschema.Schema{Type: "string", AnyOf: []*jsonschema.Schema{{Pattern: addressPattern},

@@ -96,8 +96,8 @@ func TestSchemaDescribesEveryKey(t *testing.T) {
 		}
 	}
 	walk("", root)
-	if keys != 15+4+2+2+3+1+15+6+4+11+12+2*2+18 {
-		t.Errorf("found %d keys, want 15 of the lab, 4 of host and reserve, 2 of a NUMA node, 2 of fabric, 3 of an "+
+	if keys != 17+4+2+2+3+1+15+6+4+11+12+2*2+18 {
+		t.Errorf("found %d keys, want 17 of the lab, 4 of host and reserve, 2 of a NUMA node, 2 of fabric, 3 of an "+
 			"affinity, 1 of Slurm, 15 of vSphere, 6 of a switch, 4 of customize, 11 of defaults, 12 of a node, 2 of a "+
 			"step in each, and 4, 5 or 8 of each kind of devices", keys)
 	}

@@ -63,6 +63,7 @@ func (p *losslessSet) UnmarshalText(text []byte) error {
 // A SwitchConfig describes all switches.
 type SwitchConfig struct {
 	Buffer      lab.Bytes   `yaml:"buffer"` // shared by all ports
+	Queue       lab.Bytes   `yaml:"queue"`  // most of lossy priorities at a port; 0 means no limit
 	Alpha       float64     `yaml:"alpha"`  // share of the free buffer for a priority of a port
 	UplinkAlpha float64     `yaml:"uplink_alpha"`
 	Reserve     lab.Bytes   `yaml:"reserve"`  // of each port, before the shared part

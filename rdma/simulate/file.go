@@ -13,8 +13,8 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-var format = strictyaml.Format{Name: "simulation", File: "simulation file", MaxSize: 1 << 20, MaxTokens: 20_000,
-	MaxDepth: 8, EmptyWant: "topology and traffic", LooseText: true, NeedValues: true}
+var format = strictyaml.Format{Name: "simulation", File: "simulation file", MaxSize: 1 << 20, MaxTokens: 30_000,
+	MaxDepth: 16, EmptyWant: "topology and traffic", LooseText: true, NeedValues: true}
 
 // Limits of a file.
 const (
@@ -34,32 +34,44 @@ type checker struct {
 	hosts map[string]int // numbers of hosts by their names
 }
 
-// Parse reads and checks a file. Its name is only used in messages. The error is a [strictyaml.Errors].
+// Parse reads and checks a file of a simulation, or a lab file. Its name is only used in messages. The error is a
+// [strictyaml.Errors].
 //
 // read returns the text of another file that the file names. If it is nil, such files are refused.
 func Parse(name string, data []byte, read func(name string) ([]byte, error)) (*Config, error) {
 	c := defaults()
 	r := strictyaml.New(&format, name)
-	r.Parse(data, &c)
 	d := checker{Reader: r, Config: &c, read: read}
-	if len(r.Errs) == 0 {
-		fits := d.topology()
-		d.nic()
-		if fits {
-			c.complete()
-			d.network()
-			d.traffic()
+	body := r.Read(data)
+	switch {
+	case body == nil:
+	case keyOf(body, "nodes") != nil && keyOf(body, "topology") == nil:
+		d.labFile(name, data, body)
+	default:
+		r.Values[""] = strictyaml.PlaceOf(body)
+		if r.Into("", body, &c); len(r.Errs) == 0 {
+			d.check(d.topology())
 		}
-	}
-	if len(r.Errs) == 0 {
-		d.buffer()
-		d.memory()
 	}
 	r.Errs.Sort()
 	if len(r.Errs) > 0 {
 		return nil, r.Errs
 	}
 	return &c, nil
+}
+
+// check checks all that follows the topology. fits reports whether a network can be made of that.
+func (d *checker) check(fits bool) {
+	d.nic()
+	if fits {
+		d.complete()
+		d.network()
+		d.traffic()
+	}
+	if len(d.Errs) == 0 {
+		d.buffer()
+		d.memory()
+	}
 }
 
 func (d *checker) fail(path string, e strictyaml.Error) {
@@ -143,6 +155,7 @@ func (d *checker) nic() {
 			d.fail(path, strictyaml.Error{What: "out of range", Have: fmt.Sprint(v), Want: "more than 0, up to 64"})
 		}
 	}
+	d.inRange("switch.queue", int(s.Queue), 1, int(s.Buffer))
 	if _, _, trunks := d.Topology.sizes(); trunks == 0 {
 		d.unused("switch", "no links between switches", "uplink_alpha", "uplink_ecn")
 	}

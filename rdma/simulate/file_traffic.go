@@ -258,9 +258,12 @@ func (d *checker) reach() {
 		a, b := &d.lay.hosts[s.from], &d.lay.hosts[s.to]
 		if root[a.sw] != root[b.sw] && !failed[s.entry] {
 			failed[s.entry] = true
+			why, fix := "without spines, rails are islands", "add spines, or send within rails"
+			if d.Topology.Form == ofLab {
+				why, fix = "their subnets are islands", "name NICs of one subnet under from"
+			}
 			d.fail(fmt.Sprintf("traffic[%d]", s.entry), strictyaml.Error{
-				What: fmt.Sprintf("no way from %s to %s: without spines, rails are islands", a.name, b.name),
-				Fix:  "add spines, or send within rails"})
+				What: fmt.Sprintf("no way from %s to %s: %s", a.name, b.name, why), Fix: fix})
 		}
 	}
 }

@@ -87,7 +87,7 @@ func (p *port) receive(k *packet) {
 	}
 	s := p.sw
 	out := s.next(k)
-	if out == nil || out.out.down || !s.admit(p, k) {
+	if out == nil || out.out.down || s.full(out, k) || !s.admit(p, k) {
 		p.lose(k)
 		return
 	}
@@ -106,6 +106,12 @@ func (p *port) receive(k *packet) {
 func (s *netSwitch) marks(red *fabric.RED, queued int64) bool {
 	p := red.At(int(queued))
 	return p > 0 && (p >= 1 || s.mark.Float64() < p)
+}
+
+// full reports whether a port has too many waiting bytes for another packet, as a port of the switch of a lab.
+func (s *netSwitch) full(out *port, k *packet) bool {
+	most := int64(s.cfg.Queue)
+	return most > 0 && !s.cfg.lossless(k.prio) && out.bytes > 0 && out.bytes+int64(k.held) > most
 }
 
 // admit books the buffer for a packet: in the reserve of its entry, in the shared part, or in the headroom. It

@@ -30,6 +30,8 @@ type Topology struct {
 	UplinkDelay time.Duration `yaml:"uplink_delay"`
 	LAG         int           `yaml:"lag"` // parallel links between two switches
 	Links       []Link        `yaml:"links"`
+
+	nodes []attached // of a lab file
 }
 
 // A Link is a link of an explicit topology, between two switches, or a host and its switch.
@@ -75,6 +77,8 @@ func (t *Topology) sizes() (hosts, switches, links int) {
 		return t.K * t.K * t.K / 4, t.K*t.K + t.K*t.K/4, t.K * t.K * t.K / 2 * n
 	case rails:
 		return t.Hosts * t.Rails, t.Rails + t.Spines, t.Rails * t.Spines * n
+	case ofLab:
+		return len(t.nodes), t.nodes[len(t.nodes)-1].sw + 1, 0
 	case explicit:
 		for _, l := range t.Links {
 			if l.From != "" && l.To != "" && l.From[0] == l.To[0] {
@@ -141,6 +145,8 @@ func (t *Topology) layout() *layout {
 		}
 	case explicit:
 		t.explicit(l)
+	case ofLab:
+		l.hosts = t.nodes
 	default:
 		for range t.Hosts {
 			host(0)
