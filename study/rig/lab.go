@@ -6,10 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml"
-
 	"github.com/rackless/rackless/bench/tool"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/strictyaml"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/study"
 )
@@ -31,26 +30,14 @@ func (r *Rig) labFor(settings map[string]string) (*lab.Lab, error) {
 	if len(keys) == 0 {
 		return l, nil
 	}
-	var doc yaml.MapSlice
-	// addresses follow the order of nodes
-	if err := yaml.UnmarshalWithOptions(r.text, &doc, yaml.UseOrderedMap()); err != nil {
-		return nil, fmt.Errorf("%s: %w", r.file, err)
-	}
+	text := r.text
 	var what []string
 	for _, factor := range keys {
 		key, _ := study.LabKey(factor)
-		var value any
-		if err := yaml.Unmarshal([]byte(settings[factor]), &value); err != nil {
-			return nil, fmt.Errorf("factor %s: level %s: %w", factor, settings[factor], err)
-		}
-		if doc, err = set(doc, strings.Split(key, "."), value); err != nil {
+		if text, err = strictyaml.Edit(text, key, settings[factor]); err != nil {
 			return nil, fmt.Errorf("factor %s: %w", factor, err)
 		}
 		what = append(what, key+": "+settings[factor])
-	}
-	text, err := yaml.Marshal(doc)
-	if err != nil {
-		return nil, err
 	}
 	// Line numbers differ from the lab file, so errors name keys.
 	return lab.Parse(r.file+" with "+strings.Join(what, ", "), text)
@@ -61,30 +48,6 @@ func labKeys(settings map[string]string) []string {
 		_, ok := study.LabKey(factor)
 		return !ok
 	})
-}
-
-func set(doc yaml.MapSlice, path []string, value any) (yaml.MapSlice, error) {
-	for i, item := range doc {
-		if item.Key != path[0] {
-			continue
-		}
-		if len(path) == 1 {
-			doc[i].Value = value
-			return doc, nil
-		}
-		inner, ok := item.Value.(yaml.MapSlice)
-		if !ok && item.Value != nil {
-			return nil, fmt.Errorf("%s has no keys of its own", path[0])
-		}
-		inner, err := set(inner, path[1:], value)
-		doc[i].Value = inner
-		return doc, err
-	}
-	if len(path) == 1 {
-		return append(doc, yaml.MapItem{Key: path[0], Value: value}), nil
-	}
-	inner, err := set(nil, path[1:], value)
-	return append(doc, yaml.MapItem{Key: path[0], Value: inner}), err
 }
 
 func (r *Rig) local() bool {
