@@ -16,6 +16,9 @@ func newNetwork(c *Config) *network {
 	n.route()
 	n.plan(c)
 	n.record(c.Curves)
+	if c.capture != nil {
+		c.capture.open(n)
+	}
 	n.open = len(n.flows)
 	if n.open > 0 {
 		n.add(n.flows[0].start, starting, 0)

@@ -20,6 +20,8 @@ type Config struct {
 	Traffic  []Traffic     `yaml:"traffic"`
 	Seed     uint64        `yaml:"seed"`
 	Until    time.Duration `yaml:"until"`
+
+	capture *Capture // nil means none
 }
 
 // rate is a rate in bits/s, written as for rackless link set: 25Gbit.
@@ -196,6 +198,39 @@ func hpccControl(rate float64) roce.Congestion {
 	c.Periodic = true
 	c.MinTimeBetweenCNPs = 0 // each acknowledgement of a marked packet tells of it
 	return c
+}
+
+// Param returns a parameter of congestion control as it is in effect, by its name in debugfs. ok is false if there is
+// none of that name.
+func (n *NICConfig) Param(name string) (v uint32, ok bool) {
+	if p := param(&n.control, name); p != nil {
+		return *p, true
+	}
+	return 0, false
+}
+
+// Controlled reports whether senders slow down after congestion.
+func (n *NICConfig) Controlled() bool { return n.Congestion != noControl }
+
+// DSCP returns the DSCP of the packets.
+func (n *NICConfig) DSCP() int { return int(dscpOf(n.Priority)) }
+
+// Thresholds are bytes of a priority of a port of a switch at which senders are stopped, if no other port has more
+// than its reserve, at which they go on, and that may come after that.
+type Thresholds struct {
+	XOFF     int64 `json:"xoff_bytes"`
+	XON      int64 `json:"xon_bytes"`
+	Headroom int64 `json:"headroom_bytes"`
+}
+
+// Thresholds returns those of the port of the first host.
+func (c *Config) Thresholds() Thresholds {
+	n := newNetwork(&Config{Topology: c.Topology, Switch: c.Switch, NIC: c.NIC, Seed: c.Seed})
+	p := n.hosts[0].edge
+	// The threshold is alpha of what it leaves free itself.
+	t := Thresholds{XOFF: int64(p.alpha / (1 + p.alpha) * float64(p.sw.common)), Headroom: p.room}
+	t.XON = max(0, t.XOFF-int64(c.Switch.Resume))
+	return t
 }
 
 // params are the parameters of congestion control that a file may set, named as in debugfs.

@@ -34,6 +34,14 @@ type labPart struct {
 	Until  time.Duration `yaml:"until"`
 }
 
+// Prefix begins the keys of a simulation in its file. They are below another key in a lab file.
+func (c *Config) Prefix() string {
+	if c.Topology.Form == ofLab {
+		return "simulation."
+	}
+	return ""
+}
+
 // keyOf returns the value of a top-level key, or nil.
 func keyOf(body ast.Node, key string) ast.Node {
 	var values []*ast.MappingValueNode

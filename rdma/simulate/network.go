@@ -17,6 +17,8 @@ type link struct {
 	down   bool
 	host   *host // the receiver: a host, or a port of a switch
 	port   *port
+	tap    *Capture // nil unless the link is captured
+	way    int      // number of its direction in the capture
 }
 
 // A network is one run: everything that changes in it, and the time.
@@ -98,6 +100,9 @@ func (n *network) arrive(l *link) {
 		return
 	}
 	n.stats.Hops++
+	if l.tap != nil {
+		l.tap.packet(n.now, l.way, p)
+	}
 	if l.host != nil {
 		l.host.receive(p)
 	} else {
