@@ -42,6 +42,8 @@ const (
 	UnitEvents   = "events/s"
 	UnitFrames   = "frames"
 	UnitTimes    = "times"
+	UnitFold     = "x" // as a multiple of another value
+	UnitKiB      = "KiB"
 	UnitGBps     = "GB/s" // 10^9 bytes a second
 	UnitSteps    = "steps/s"
 	UnitNsPerDay = "ns/day"

@@ -118,15 +118,20 @@ const (
 	MetricFlopRate        = "flop_rate"         // Gflop/s, of Linpack
 
 	// MetricGoodput is of an incast in a study, see docs/study.md.
-	MetricGoodput          = "goodput"           // Gb/s, of all flows together
-	MetricGoodputMin       = "goodput_min"       // Gb/s, of the slowest flow
-	MetricFairness         = "fairness"          // %: Jain's index of the flows' goodputs
-	MetricDrops            = "drops"             // frames that the switch dropped
-	MetricMarks            = "ecn_marks"         // packets that the switch marked
-	MetricPauses           = "pauses"            // of senders
-	MetricPausedTime       = "paused"            // %, of the senders' time
-	MetricCNPs             = "cnps"              // packets handled by senders
-	MetricGoBacks          = "go_backs"          // of senders after a loss
+	MetricGoodput    = "goodput"     // Gb/s, of all flows together
+	MetricGoodputMin = "goodput_min" // Gb/s, of the slowest flow
+	MetricFairness   = "fairness"    // %: Jain's index of the flows' goodputs
+	MetricDrops      = "drops"       // frames that the switch dropped
+	MetricMarks      = "ecn_marks"   // packets that the switch marked
+	MetricPauses     = "pauses"      // of senders
+	MetricPausedTime = "paused"      // %, of the senders' time
+	MetricCNPs       = "cnps"        // packets handled by senders
+	MetricGoBacks    = "go_backs"    // of senders after a loss
+	// MetricSlowdown and the next three are of a simulation in a study.
+	MetricSlowdown         = "slowdown"          // times: completion by that on an empty network, median of flows
+	MetricSlowdownP99      = "slowdown_p99"      // times
+	MetricCompletion       = "completion"        // us, until the last flow ended
+	MetricQueueP99         = "queue_p99"         // KiB, of the longest queue while it is not empty
 	MetricRating           = "rating"            // MIPS: the average of the two below
 	MetricRatingCompress   = "rating_compress"   // MIPS, 7-Zip's rating of compressing
 	MetricRatingDecompress = "rating_decompress" // MIPS, 7-Zip's rating of decompressing

@@ -120,6 +120,8 @@ func primary(test string) []string {
 		return []string{"throughput"}
 	case name == TestIncast:
 		return []string{"goodput", "fairness", "latency_p99"}
+	case name == TestSimulation:
+		return []string{"slowdown_p99", "completion", "queue_p99"}
 	case name == "7zip":
 		return []string{"rating"}
 	case slices.Contains([]string{"lammps", "gromacs", "openfoam"}, name):

@@ -22,6 +22,8 @@ type Spec struct {
 	Name     string `json:"name"`
 	Question string `json:"question,omitempty"` // to be answered
 	Lab      string `json:"lab"`                // path relative to the study's file
+	// Simulation is the path of a file of a simulation, instead of Lab. Replicates are seeds.
+	Simulation string `json:"simulation,omitempty"`
 	// Pair is the client and the server of measurements between two nodes; empty means the second and first node.
 	Pair []string `json:"pair,omitempty"`
 	// Setup lists shell commands for each node before each run, such as settings of DCB tools.
@@ -90,8 +92,9 @@ const (
 	FactorIsolation  = "isolation"
 	FactorContention = "contention"
 	FactorHugepages  = "hugepages"
-	prefixLab        = "lab."  // as in lab.fabric.mtu
-	prefixLink       = "link." // of every port, as in link.loss
+	prefixLab        = "lab."        // as in lab.fabric.mtu
+	prefixLink       = "link."       // of every port, as in link.loss
+	prefixSimulation = "simulation." // as in simulation.switch.ecn
 	// Ranks of tests over several nodes.
 	FactorMPINodes     = "mpi.nodes"     // the first so many
 	FactorMPIRanks     = "mpi.ranks"     // number per node
@@ -108,6 +111,9 @@ func (m *Measure) Incast() (word string, ok bool) {
 	name, word, _ := strings.Cut(m.Test, "/")
 	return word, name == TestIncast
 }
+
+// TestSimulation is the test of a simulation: one run of it.
+const TestSimulation = "simulation"
 
 // ContentionNetwork is traffic between unmeasured nodes.
 const ContentionNetwork = "network"
@@ -257,8 +263,14 @@ func (s *Spec) check() error {
 		return err
 	}
 	switch {
-	case s.Lab == "":
-		return errors.New("lab: which lab file is measured is missing")
+	case s.Lab == "" && s.Simulation == "":
+		return errors.New("lab: which lab file is measured is missing, or which simulation")
+	case s.Simulation != "":
+		if err := s.checkSimulation(); err != nil {
+			return err
+		}
+	}
+	switch {
 	case len(s.Pair) != 0 && (len(s.Pair) != 2 || s.Pair[0] == s.Pair[1]):
 		return fmt.Errorf("pair %q: want the names of two nodes, client and server", s.Pair)
 	case len(s.Setup) > maxSetup:
@@ -282,6 +294,27 @@ func (s *Spec) check() error {
 	return nil
 }
 
+// checkSimulation refuses keys that have no effect on a simulation.
+func (s *Spec) checkSimulation() error {
+	for key, given := range map[string]bool{"lab": s.Lab != "", "pair": len(s.Pair) > 0, "setup": len(s.Setup) > 0,
+		"protected_cpus": s.Protected != ""} {
+		if given {
+			return fmt.Errorf("%s: a study of a simulation has none", key)
+		}
+	}
+	for _, m := range s.Measure {
+		bare := Measure{Test: TestSimulation, Metrics: m.Metrics, Control: m.Control}
+		if m.Test != TestSimulation {
+			return fmt.Errorf("measure: %q: the test of a simulation is %s", m.Test, TestSimulation)
+		}
+		if m.Key() != bare.Key() || m.Iterations+m.Seconds+m.WarmUps != 0 || m.CoolDown != 0 ||
+			m.CPU+m.NUMA+m.ServerCPU+m.ServerNUMA != "" {
+			return fmt.Errorf("measure: %s: has metrics and control only", m.Test)
+		}
+	}
+	return nil
+}
+
 func (s *Spec) checkFactors() error {
 	if len(s.Factors) == 0 {
 		return errors.New("factors: nothing is varied, and so nothing can be compared; name one, such as " +
@@ -293,6 +326,10 @@ func (s *Spec) checkFactors() error {
 	for i := range s.Factors {
 		if err := s.Factors[i].check(); err != nil {
 			return err
+		}
+		if _, ok := SimulationKey(s.Factors[i].Name); ok != (s.Simulation != "") {
+			return fmt.Errorf("factor %s: factors of a simulation, and only these, begin with %s", s.Factors[i].Name,
+				prefixSimulation)
 		}
 	}
 	if !slices.ContainsFunc(s.Factors, func(f Factor) bool { return len(f.Levels) > 1 }) {
@@ -395,6 +432,13 @@ func (f *Factor) check() error {
 	link, isLink := LinkKey(f.Name)
 	key, isLab := LabKey(f.Name)
 	known, ok := levels[f.Name]
+	if key, is := SimulationKey(f.Name); is {
+		if key == "" || key == "seed" {
+			return fmt.Errorf("factor %s: want simulation. and a key of its file, as simulation.switch.ecn; seeds are "+
+				"replicates", f.Name)
+		}
+		return nil
+	}
 	switch {
 	case isLink && !slices.Contains(links, link):
 		return fmt.Errorf("factor %s: want link. and one of %s", f.Name, strings.Join(links, ", "))
@@ -441,6 +485,9 @@ func Load(level string) (kind string, workers int) {
 
 // LabKey returns the key of the lab file, or false.
 func LabKey(factor string) (string, bool) { return strings.CutPrefix(factor, prefixLab) }
+
+// SimulationKey returns the key of the file of a simulation, or false.
+func SimulationKey(factor string) (string, bool) { return strings.CutPrefix(factor, prefixSimulation) }
 
 // LinkKey returns the impairment, or false.
 func LinkKey(factor string) (string, bool) { return strings.CutPrefix(factor, prefixLink) }

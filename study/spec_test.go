@@ -66,6 +66,20 @@ func TestWhatIsWrongWithAStudyFileIsNamed(t *testing.T) {
 			strings.Repeat("  lab.X: [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]\n", 8),
 			"their levels make 4294967296 cells"},
 		{"one node as a pair", "name: a\npair: [x, x]\n" + rest, "pair [\"x\" \"x\"]: want the names of two nodes"},
+		{"a lab beside a simulation", "name: a\nlab: b\nsimulation: c\nmeasure: [{test: simulation}]\nfactors: " +
+			"{simulation.seed: [1, 2]}\n", "lab: a study of a simulation has none"},
+		{"a pair of a simulation", "name: a\npair: [x, y]\nsimulation: c\nmeasure: [{test: simulation}]\nfactors: " +
+			"{simulation.seed: [1, 2]}\n", "pair: a study of a simulation has none"},
+		{"seeds as levels", "name: a\nsimulation: c\nmeasure: [{test: simulation}]\nfactors: " +
+			"{simulation.seed: [1, 2]}\n", "factor simulation.seed: want simulation. and a key of its file"},
+		{"a factor of labs", "name: a\nsimulation: c\nmeasure: [{test: simulation}]\nfactors: " +
+			"{lab.fabric.mtu: [1500, 9000]}\n", "factor lab.fabric.mtu: factors of a simulation, and only these, begin"},
+		{"a factor of simulations", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: " +
+			"{simulation.nic.mtu: [1024, 4096]}\n", "factor simulation.nic.mtu: factors of a simulation, and only these"},
+		{"a test of labs", "name: a\nsimulation: c\nmeasure: [{test: iperf3}]\nfactors: " +
+			"{simulation.nic.mtu: [1024, 4096]}\n", `measure: "iperf3": the test of a simulation is simulation`},
+		{"a size in a simulation", "name: a\nsimulation: c\nmeasure: [{test: simulation, bytes: 5}]\nfactors: " +
+			"{simulation.nic.mtu: [1024, 4096]}\n", "measure: simulation: has metrics and control only"},
 		{"a control character in a level", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {lab.fabric.mtu: " +
 			"[\"1\\e[31m\", 2]}\n", "is not a value"},
 	} {

@@ -77,7 +77,7 @@ func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) erro
 	if err != nil {
 		return err
 	}
-	design := func(o studyRunOptions) (*rig.Rig, error) {
+	design := func(o studyRunOptions) (studyRig, error) {
 		r, err := a.studyRig(ctx, o, d, spec, file)
 		if err != nil {
 			return nil, err
@@ -125,9 +125,24 @@ func (a *app) lockStudies(run string) (unlock func(), err error) {
 	return l.Take(run)
 }
 
+// A studyRig is the lab or the simulation of a study.
+type studyRig interface {
+	conduct.Rig
+	LabText() []byte
+	Takes() (time.Duration, error)
+	Close() error
+}
+
 // studyRig does not start it.
 func (a *app) studyRig(ctx context.Context, o studyRunOptions, d rack.Dirs, spec *study.Spec,
-	file string) (*rig.Rig, error) {
+	file string) (studyRig, error) {
+	if spec.Simulation != "" {
+		r, err := rig.NewSimulation(spec, rig.LabFile(file, spec.Simulation))
+		if err != nil {
+			return nil, cli.Usage(fmt.Errorf("%s: %w", file, err))
+		}
+		return r, nil
+	}
 	labFile := rig.LabFile(file, spec.Lab)
 	l, err := loadLab(labFile)
 	if err != nil {
@@ -157,7 +172,7 @@ func (a *app) studyRig(ctx context.Context, o studyRunOptions, d rack.Dirs, spec
 
 // conductStudy reports whether it made any run.
 func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.Spec, text []byte,
-	r *rig.Rig) (worked bool, err error) {
+	r studyRig) (worked bool, err error) {
 	path, err := a.dbPath(o.db)
 	if err != nil {
 		return false, err
@@ -173,10 +188,13 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 	}
 	steps, end := a.progress()
 	defer end()
-	// Once, when the lab is up.
-	r.Look = func(ctx context.Context, lab *rack.Rack) error { return a.surveyLab(ctx, o, db, s, lab) }
 	var doing atomic.Value // set by the run, read by the display
-	r.Progress = func(what string) { doing.Store(", " + what) }
+	onLab, ofLab := r.(*rig.Rig)
+	if ofLab {
+		// Once, when the lab is up.
+		onLab.Look = func(ctx context.Context, lab *rack.Rack) error { return a.surveyLab(ctx, o, db, s, lab) }
+		onLab.Progress = func(what string) { doing.Store(", " + what) }
+	}
 	c := &conduct.Conductor{DB: db, Study: s, Spec: spec, Rig: r, Rackless: version, Blocks: o.blocks,
 		Progress: func(p conduct.Progress) {
 			worked = true
@@ -186,8 +204,8 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 	err = c.Run(ctx)
 	end()
 	// The lab stays in the last cell's state, and must be down before the host boots.
-	if _, boot := errors.AsType[*rig.BootError](err); boot && o.reboot {
-		return worked, errors.Join(err, r.Leave(), db.Close())
+	if _, boot := errors.AsType[*rig.BootError](err); boot && o.reboot && ofLab {
+		return worked, errors.Join(err, onLab.Leave(), db.Close())
 	}
 	var outcomes map[int64]store.Outcome
 	if err == nil {
@@ -235,7 +253,7 @@ func (a *app) surveyLab(ctx context.Context, o studyRunOptions, db *store.DB, s 
 	return db.SetSurvey(ctx, s)
 }
 
-func (a *app) printDesign(ctx context.Context, o studyRunOptions, s *study.Spec, r *rig.Rig) error {
+func (a *app) printDesign(ctx context.Context, o studyRunOptions, s *study.Spec, r studyRig) error {
 	path, err := a.dbPath(o.db)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -231,7 +232,7 @@ func liveStudy(s *store.Study, o store.Outcome) live.Study {
 		out.Error = err.Error()
 		return out
 	}
-	out.Question, out.Lab = spec.Question, spec.Lab
+	out.Question, out.Lab = spec.Question, cmp.Or(spec.Lab, spec.Simulation)
 	perBlock := len(spec.Block(1))
 	out.Total = spec.Blocks * perBlock
 	out.Done, out.Failed, out.Disturbed, out.Emulated = o.Done, o.Failed, o.Disturbed, o.Emulated

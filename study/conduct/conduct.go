@@ -46,6 +46,13 @@ type Rig interface {
 	Measure(ctx context.Context, m study.Measure) ([]bench.Sample, error)
 }
 
+// A Replicator is a Rig whose figures depend on a run by its random numbers only, as those of a simulation do.
+type Replicator interface {
+	// Replicate is called before each attempt at a run. Runs of different cells in one half of a block share their
+	// random numbers.
+	Replicate(run study.Run)
+}
+
 // A StopError ends the study; other errors end only the run. Apply may return one.
 type StopError struct{ Err error }
 
@@ -244,6 +251,9 @@ func mean(v []float64) float64 {
 // one makes one attempt. An error ends the study; a failed run is in the status.
 func (c *Conductor) one(ctx context.Context, run study.Run, attempt, done, total int) (status string, err error) {
 	settings := c.Spec.Settings(run.Cell)
+	if r, ok := c.Rig.(Replicator); ok {
+		r.Replicate(run)
+	}
 	if err := c.Rig.Ready(settings); err != nil {
 		return "", err
 	}
