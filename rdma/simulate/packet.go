@@ -8,7 +8,7 @@ import (
 
 // Frames of a simulation are Ethernet, IPv4, UDP and the headers of RoCE, without payload, or MAC control.
 const (
-	maxHead    = 96
+	maxHead    = 80 // with which a packet takes 128 bytes
 	offType    = 12
 	offTOS     = 15
 	offSource  = 26

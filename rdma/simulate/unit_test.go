@@ -7,38 +7,6 @@ import (
 	"time"
 )
 
-// Events come in the order of their times, and those of one time in the order in which they were added.
-func TestAgendaIsInOrder(t *testing.T) {
-	var a agenda
-	r := rand.New(rand.NewPCG(1, 1))
-	last := event{at: -1}
-	for round := range 3000 {
-		for range r.IntN(4) {
-			a.add(max(0, last.at)+int64(r.IntN(50)), arrival, int32(round))
-		}
-		if e, ok := a.next(1 << 40); ok {
-			if e.before(&last) {
-				t.Fatalf("%+v came after %+v", e, last)
-			}
-			last = e
-		}
-	}
-	a.add(1<<41, arrival, 0)
-	for {
-		e, ok := a.next(1 << 40)
-		if !ok {
-			break
-		}
-		if e.before(&last) {
-			t.Fatalf("%+v came after %+v", e, last)
-		}
-		last = e
-	}
-	if len(a.heap) != 1 {
-		t.Errorf("%d events are left, want the one after the end", len(a.heap))
-	}
-}
-
 // The quantiles of a queue agree with those of all its lengths, within the width of a bucket.
 func TestQueueQuantiles(t *testing.T) {
 	var s queueStat
