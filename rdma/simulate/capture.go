@@ -14,13 +14,18 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
+// noData follows the headers, as far as a packet has data or a checksum: without a byte of them, tshark says that the
+// packet is malformed.
+var noData [4]byte
+
 // A Capture writes the packets of a link in both directions as pcapng, each when it is complete at the other end of
 // the link. Packets have their headers only; their length on the cable is as with data.
 type Capture struct {
-	link string
-	buf  *bufio.Writer
-	ng   *pcapgo.NgWriter
-	err  error // the first one; nothing is written after it
+	link  string
+	buf   *bufio.Writer
+	ng    *pcapgo.NgWriter
+	frame []byte
+	err   error // the first one; nothing is written after it
 }
 
 // NewCapture captures a link of the next run of a configuration: that of a host, or of a port of a switch such as
@@ -61,7 +66,7 @@ func (k *Capture) open(n *network) {
 // begin writes the head of a file with an interface for each direction.
 func (k *Capture) begin(names ...string) {
 	for _, name := range names {
-		ng := pcapgo.NgInterface{Name: name, LinkType: layers.LinkTypeEthernet, SnapLength: maxHead,
+		ng := pcapgo.NgInterface{Name: name, LinkType: layers.LinkTypeEthernet, SnapLength: uint32(maxHead + len(noData)),
 			TimestampResolution: 9} // nanoseconds
 		switch {
 		case k.err != nil:
@@ -80,8 +85,11 @@ func (k *Capture) packet(now int64, way int, p *packet) {
 		return
 	}
 	frame := p.data()
-	k.err = k.ng.WritePacket(gopacket.CaptureInfo{Timestamp: time.Unix(0, now), CaptureLength: len(frame),
-		Length: max(len(frame), roce.FullSize(frame)), InterfaceIndex: way}, frame)
+	full := max(len(frame), roce.FullSize(frame))
+	k.frame = append(k.frame[:0], frame...)
+	k.frame = append(k.frame, noData[:min(len(noData), full-len(frame))]...)
+	k.err = k.ng.WritePacket(gopacket.CaptureInfo{Timestamp: time.Unix(0, now), CaptureLength: len(k.frame),
+		Length: full, InterfaceIndex: way}, k.frame)
 }
 
 // Close writes the rest, and returns the first error.

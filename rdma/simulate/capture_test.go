@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -43,7 +46,7 @@ func TestCapture(t *testing.T) {
 				t.Fatal(err)
 			}
 			at := ci.Timestamp.UnixNano()
-			if at < last || at > int64(result.Time) || len(frame) > maxHead || ci.Length < len(frame) {
+			if at < last || at > int64(result.Time) || len(frame) > maxHead+len(noData) || ci.Length < len(frame) {
 				t.Fatalf("%s: %d bytes of %d at %d after %d", link, len(frame), ci.Length, at, last)
 			}
 			last = at
@@ -68,6 +71,48 @@ func TestCapture(t *testing.T) {
 		if data < want || count[0] == 0 || count[1] == 0 {
 			t.Errorf("%s: %d packets with data, want %d; %v in all", link, data, want, count)
 		}
+	}
+}
+
+// tshark takes all packets of a capture for RoCE or pauses, none of them malformed.
+func TestCaptureIsReadByTshark(t *testing.T) {
+	tshark, err := exec.LookPath("tshark")
+	if err != nil {
+		t.Skip("no tshark")
+	}
+	name := filepath.Join(t.TempDir(), "link.pcapng")
+	file, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := config(t, "topology: {form: star, hosts: 4, rate: 100Gbit}\nswitch: {buffer: 256KiB, alpha: 0.0625, "+
+		"ecn: \"4KiB:16KiB:50%\"}\ntraffic: [{pattern: incast, to: h0, senders: 3, bytes: 256KiB}]")
+	k, err := NewCapture(c, "h1", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	Run(c, never)
+	if err := errors.Join(k.Close(), file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(tshark, "-n", "-r", name, "-T", "fields", "-e", "_ws.col.Protocol", "-e",
+		"infiniband.bth.opcode", "-e", "_ws.malformed", "-e", "_ws.expert.message").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]int{}
+	for line := range strings.Lines(string(out)) {
+		kinds[strings.TrimSpace(line)]++
+	}
+	// First, middle and last packets of writes, acknowledgements, CNPs, and pauses.
+	for _, want := range []string{"RRoCE\t6", "RRoCE\t7", "RRoCE\t8", "RRoCE\t17", "RRoCE\t129", "MAC CTRL"} {
+		if kinds[want] == 0 {
+			t.Errorf("no packet %q", want)
+		}
+		delete(kinds, want)
+	}
+	if len(kinds) > 0 {
+		t.Errorf("others: %v", kinds)
 	}
 }
 
