@@ -36,6 +36,7 @@ import (
 	"github.com/rackless/rackless/report/top"
 	"github.com/rackless/rackless/study/document"
 	"github.com/rackless/rackless/study/results"
+	"github.com/rackless/rackless/study/suggest"
 	"github.com/rackless/rackless/vm/images"
 )
 
@@ -54,6 +55,7 @@ func shapes() map[string]func() any {
 		"host-check":       func() any { return new([]*adopt.Verdict) },
 		"host-adopt":       func() any { return new(adopted) },
 		"simulate":         func() any { return new(simulate.Result) },
+		"simulate-suggest": func() any { return new(suggest.Suggestion) },
 		"study-ls":         func() any { return new(document.List) },
 		"recommend":        func() any { return new(tables.Recommendation) },
 		"image-ls":         func() any { return new(images.Listing) },

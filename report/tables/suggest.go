@@ -26,14 +26,13 @@ func Suggestion(s *suggest.Suggestion) string {
 	case len(s.Changes) > 0:
 		g := show.NewGrid("parameter", "in the file>", "suggested>", "p99 of the slowdown>", "95 % interval>", "alone")
 		for _, c := range s.Changes {
-			g.Add(c.Name, c.From, c.To, effect(c.Effect, c.Effect.Estimate), interval(c.Effect),
-				string(c.Judgement.Verdict))
+			g.Add(c.Name, c.From, c.To, effect(c.Scale, c.Estimate), interval(c.Effect), string(c.Verdict))
 		}
 		b.WriteString(g.String() + "\n")
 		g = show.NewGrid("all together", "in the file>", "suggested>", "difference>", "95 % interval>", "verdict")
 		for _, t := range s.Totals {
-			g.Add(t.Figure, figure(t.Effect.A), figure(t.Effect.B), effect(t.Effect, t.Effect.Estimate),
-				interval(t.Effect), string(t.Judgement.Verdict))
+			g.Add(t.Figure, figure(t.Own), figure(t.Suggested), effect(t.Scale, t.Estimate), interval(t.Effect),
+				string(t.Verdict))
 		}
 		b.WriteString(g.String())
 		fmt.Fprintf(&b, "simulated differences to the file's own values, over %s that the search did not use\n",
@@ -57,18 +56,18 @@ func Suggestion(s *suggest.Suggestion) string {
 }
 
 // effect formats a ratio as a difference in percent, and a difference as it is.
-func effect(e stats.Effect, v float64) string {
-	if e.Scale == stats.Difference {
+func effect(scale stats.Scale, v float64) string {
+	if scale == stats.Difference {
 		return fmt.Sprintf("%+.4g", v)
 	}
 	return fmt.Sprintf("%+.1f %%", 100*(v-1))
 }
 
-func interval(e stats.Effect) string {
-	if !e.Interval.Bounded() {
+func interval(e suggest.Effect) string {
+	if e.Low == nil {
 		return "too few seeds"
 	}
-	return effect(e, e.Interval.Low) + " to " + effect(e, e.Interval.High)
+	return effect(e.Scale, *e.Low) + " to " + effect(e.Scale, *e.High)
 }
 
 func figure(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }

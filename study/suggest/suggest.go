@@ -35,20 +35,46 @@ type Options struct {
 	Progress func(text string) // may be nil
 }
 
-// A Change is a parameter with a better value, and what it does alone.
+// An Effect compares a choice with the file's own values, as a study does.
+type Effect struct {
+	Scale stats.Scale `json:"scale"`
+	// Own and Suggested are means over the seeds, geometric ones for a ratio.
+	Own        float64       `json:"own"`
+	Suggested  float64       `json:"suggested"`
+	Estimate   float64       `json:"estimate"` // ratio or difference, by Scale
+	Low        *float64      `json:"low"`      // of the interval; nil with too few seeds
+	High       *float64      `json:"high"`
+	Confidence float64       `json:"confidence"` // of the interval
+	Verdict    stats.Verdict `json:"verdict"`
+	Reason     string        `json:"reason"`
+}
+
+// A Change is a parameter with a better value, and what it does alone to the p99 of the slowdown.
 type Change struct {
-	Name      string          `json:"name"`
-	From      string          `json:"from"` // "none" if the file has no marks of ECN
-	To        string          `json:"to"`
-	Effect    stats.Effect    `json:"effect"` // on the p99 of the slowdown, with only this changed
-	Judgement stats.Judgement `json:"judgement"`
+	Name string `json:"name"`
+	From string `json:"from"` // "none" if the file has no marks of ECN
+	To   string `json:"to"`
+	Effect
 }
 
 // A Total is what all changes together do to a figure.
 type Total struct {
-	Figure    string          `json:"figure"`
-	Effect    stats.Effect    `json:"effect"`
-	Judgement stats.Judgement `json:"judgement"`
+	Figure string `json:"figure"`
+	Effect
+}
+
+// effects returns effects with verdicts. They are read together.
+func effects(family []stats.Effect) (list []Effect) {
+	for i, j := range stats.Judge(family) {
+		e := family[i]
+		one := Effect{Scale: e.Scale, Own: e.A, Suggested: e.B, Estimate: e.Estimate,
+			Confidence: e.Interval.Confidence, Verdict: j.Verdict, Reason: j.Reason}
+		if e.Interval.Bounded() {
+			one.Low, one.High = &e.Interval.Low, &e.Interval.High
+		}
+		list = append(list, one)
+	}
+	return list
 }
 
 // A Suggestion is the result of a search.
@@ -319,12 +345,12 @@ func (s *searcher) effects(best values, out *Suggestion) (seeds int, err error) 
 		}
 		alone = append(alone, e)
 	}
-	for i, j := range stats.Judge(alone) {
+	for i, e := range effects(alone) {
 		from, to := shown(names[i], s.own), shown(names[i], best)
 		if names[i] == ecn {
 			from = "none"
 		}
-		out.Changes = append(out.Changes, Change{names[i], from, to, alone[i], j})
+		out.Changes = append(out.Changes, Change{names[i], from, to, e})
 	}
 	var together []stats.Effect
 	for _, f := range figures {
@@ -337,8 +363,8 @@ func (s *searcher) effects(best values, out *Suggestion) (seeds int, err error) 
 			together = append(together, e)
 		}
 	}
-	for i, j := range stats.Judge(together) {
-		out.Totals[i].Effect, out.Totals[i].Judgement = together[i], j
+	for i, e := range effects(together) {
+		out.Totals[i].Effect = e
 	}
 	return len(results), nil
 }
