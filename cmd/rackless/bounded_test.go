@@ -59,6 +59,7 @@ var readsFiles = map[string]string{
 	"link show":                       "link show /dev/zero",
 	"link set":                        "link set /dev/zero --delay 1ms",
 	"simulate":                        "simulate /dev/zero",
+	"simulate --out":                  onlyWritten,
 	"host gpudirect":                  "- host gpudirect -",
 	"host gpudirect --host":           "host gpudirect --host /dev/zero",
 	"image build --kernel":            "image build --kernel /dev/zero",
