@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -24,6 +25,7 @@ const (
 type deadlockWatch struct {
 	found  []Deadlock
 	armed  bool
+	stops  []*port             // that have stopped a sender at the last look or since then
 	stuck  [priorities][]*port // that waited for each other at the last look
 	sent   [priorities]uint64  // packets of these ports until then
 	since  [priorities]int64
@@ -31,8 +33,12 @@ type deadlockWatch struct {
 	locked uint8 // priorities with a deadlock
 }
 
-// watchPauses starts to look for deadlocks, as a sender has been stopped.
-func (n *network) watchPauses() {
+// watchPauses starts to look for deadlocks, as a port has stopped its sender.
+func (n *network) watchPauses(p *port) {
+	if !p.watched {
+		p.watched = true
+		n.deadlocks.stops = append(n.deadlocks.stops, p)
+	}
 	if !n.deadlocks.armed {
 		n.deadlocks.armed = true
 		n.add(n.now+checkEvery, checking, 0)
@@ -42,9 +48,19 @@ func (n *network) watchPauses() {
 // checkDeadlock looks for ports that wait for each other, and have done so for a while.
 func (n *network) checkDeadlock() {
 	w := &n.deadlocks
-	w.armed = slices.ContainsFunc(n.ports, func(p *port) bool { return p.stopped != 0 })
+	// A network has far more ports than those that stop senders.
+	w.stops = slices.DeleteFunc(w.stops, func(p *port) bool {
+		p.watched = p.stopped != 0
+		return !p.watched
+	})
+	w.armed = len(w.stops) > 0
+	slices.SortFunc(w.stops, func(p, q *port) int { return cmp.Compare(p.peer(), q.peer()) })
+	all := uint8(0)
+	for _, p := range w.stops {
+		all |= p.stopped
+	}
 	for prio := range uint8(priorities) {
-		if w.locked>>prio&1 != 0 {
+		if w.locked>>prio&1 != 0 || all>>prio&1 == 0 && len(w.stuck[prio]) == 0 {
 			continue
 		}
 		stuck, waits := n.stuck(prio)
@@ -66,11 +82,19 @@ func (n *network) checkDeadlock() {
 	}
 }
 
+// peer returns the number of the port at the other end, or -1 if there is a host.
+func (p *port) peer() int32 {
+	if p.out.port == nil {
+		return -1
+	}
+	return p.out.port.index
+}
+
 // stuck returns the paused ports that wait for nothing but each other, in their order, and for which ports each waits.
 func (n *network) stuck(prio uint8) (list []*port, waits map[*port][]*port) {
 	waits = map[*port][]*port{}
-	for _, p := range n.ports {
-		if peer := p.out.port; peer != nil && p.paused>>prio&1 != 0 && p.queues[prio].first != nil &&
+	for _, peer := range n.deadlocks.stops {
+		if p := peer.out.port; p != nil && p.paused>>prio&1 != 0 && p.queues[prio].first != nil &&
 			peer.stopped>>prio&1 != 0 {
 			waits[p] = peer.holders(prio)
 			list = append(list, p)

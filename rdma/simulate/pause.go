@@ -15,7 +15,7 @@ func (p *port) checkStop(prio uint8) {
 		p.because = s.longest(prio)
 	}
 	p.stopped |= 1 << prio
-	s.net.watchPauses()
+	s.net.watchPauses(p)
 	p.pauses++
 	s.net.stats.Pauses++
 	p.sendPause(1<<prio, 1<<prio)

@@ -67,6 +67,7 @@ type port struct {
 	because     *port // whose queue was the longest then
 	sent        uint64
 	renewing    bool
+	watched     bool // among those that may be part of a deadlock
 	stat        queueStat
 	curve       *timeline // of the queue; nil if it is not recorded
 	pauses      uint64    // times that it stopped a priority
