@@ -73,9 +73,9 @@ func TestWhatIsWrongWithAStudyFileIsNamed(t *testing.T) {
 		{"seeds as levels", "name: a\nsimulation: c\nmeasure: [{test: simulation}]\nfactors: " +
 			"{simulation.seed: [1, 2]}\n", "factor simulation.seed: want simulation. and a key of its file"},
 		{"a factor of labs", "name: a\nsimulation: c\nmeasure: [{test: simulation}]\nfactors: " +
-			"{lab.fabric.mtu: [1500, 9000]}\n", "factor lab.fabric.mtu: factors of a simulation, and only these, begin"},
+			"{lab.fabric.mtu: [1500, 9000]}\n", "factor lab.fabric.mtu: factors of a simulation, and only these,"},
 		{"a factor of simulations", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: " +
-			"{simulation.nic.mtu: [1024, 4096]}\n", "factor simulation.nic.mtu: factors of a simulation, and only these"},
+			"{simulation.nic.mtu: [1024, 4096]}\n", "factor simulation.nic.mtu: factors of a simulation, and only"},
 		{"a test of labs", "name: a\nsimulation: c\nmeasure: [{test: iperf3}]\nfactors: " +
 			"{simulation.nic.mtu: [1024, 4096]}\n", `measure: "iperf3": the test of a simulation is simulation`},
 		{"a size in a simulation", "name: a\nsimulation: c\nmeasure: [{test: simulation, bytes: 5}]\nfactors: " +

@@ -66,8 +66,8 @@ func (k *Capture) open(n *network) {
 // begin writes the head of a file with an interface for each direction.
 func (k *Capture) begin(names ...string) {
 	for _, name := range names {
-		ng := pcapgo.NgInterface{Name: name, LinkType: layers.LinkTypeEthernet, SnapLength: uint32(maxHead + len(noData)),
-			TimestampResolution: 9} // nanoseconds
+		ng := pcapgo.NgInterface{Name: name, LinkType: layers.LinkTypeEthernet,
+			SnapLength: uint32(maxHead + len(noData)), TimestampResolution: 9} // nanoseconds
 		switch {
 		case k.err != nil:
 		case k.ng == nil:

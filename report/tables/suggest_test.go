@@ -18,7 +18,8 @@ func TestSuggestion(t *testing.T) {
 			Low: &low, High: &high, Verdict: stats.Better}}},
 		Totals: []suggest.Total{{Figure: "pauses", Effect: suggest.Effect{Scale: stats.Difference, Own: 1, Suggested: 4,
 			Estimate: 3, Verdict: stats.Undecided}}},
-		Host: []string{"mlnx_qos -i eth0 --trust dscp"}, Switch: []suggest.Plain{{Name: "ECN Kmin", Value: "4096 bytes"}}}
+		Host:   []string{"mlnx_qos -i eth0 --trust dscp"},
+		Switch: []suggest.Plain{{Name: "ECN Kmin", Value: "4096 bytes"}}}
 	lines := map[string]bool{}
 	got := Suggestion(s)
 	for line := range strings.Lines(got) {

@@ -107,7 +107,8 @@ func TestSimulationOfALab(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Apply(t.Context(), map[string]string{"simulation.traffic.0.bytes": "2KiB",
-		"simulation.rate": "10Gbit"}); err != nil || s.config.Traffic[0].Bytes != 2048 || s.config.Topology.Rate != 10e9 {
+		"simulation.rate": "10Gbit"}); err != nil || s.config.Traffic[0].Bytes != 2048 ||
+		s.config.Topology.Rate != 10e9 {
 		t.Errorf("%+v, %v", s.config, err)
 	}
 }

@@ -103,7 +103,9 @@ var figures = []struct {
 }{
 	{"p99 of the slowdown", func(r *simulate.Result) float64 { return r.Slowdown.P99 }},
 	{"median of the slowdown", func(r *simulate.Result) float64 { return r.Slowdown.Median }},
-	{"end of the last flow, us", func(r *simulate.Result) float64 { return float64(r.Time) / float64(time.Microsecond) }},
+	{"end of the last flow, us", func(r *simulate.Result) float64 {
+		return float64(r.Time) / float64(time.Microsecond)
+	}},
 	{"longest p99 of a queue, KiB", func(r *simulate.Result) float64 {
 		most := int64(0)
 		for _, q := range r.Queues {
