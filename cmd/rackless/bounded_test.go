@@ -196,6 +196,7 @@ func filesWithoutEnd(t *testing.T, endless string) string {
 		"lab.yaml":          filepath.Join(examples, "pair.yaml"),
 		"host.ttar":         filepath.Join(examples, "hosts/epyc-7551p.ttar"),
 		"placed.yaml":       filepath.Join(examples, "epyc-pair.yaml"),
+		"incast.yaml":       filepath.Join(examples, "simulations/incast.yaml"),
 	} {
 		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
 			t.Fatal(err)

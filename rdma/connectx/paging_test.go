@@ -208,6 +208,8 @@ func TestImplicitRegions(t *testing.T) {
 		// Behind the list is nothing, and a list in a list is refused.
 		w.segs[0] = remoteSeg(4<<30-50, key)
 		qa.send(w)
+		f.wait()
+		b.resume(6, qb.num, true)
 		if st := statusOf(qa.cq.wait()); st != roce.RemoteDenied {
 			t.Errorf("direct %v: over the end: status %#x", direct, st)
 		}
