@@ -123,8 +123,8 @@ survey() {
 		have mke2fs || need e2fsprogs "mke2fs" "makes the disk that has rackless on emulated hosts"
 		have newuidmap || need uidmap "newuidmap" "lets mmdebstrap work for users other than root"
 	fi
-	if [ "$1" = cluster ]; then
-		python3 -m pip --version >/dev/null 2>&1 || need python3-pip "pip" "downloads Mooncake's wheel for the demo"
+	if [ "$1" = cluster ] || for_tests "$1"; then
+		python3 -m pip --version >/dev/null 2>&1 || need python3-pip "pip" "downloads wheels into images of nodes with Mooncake and NIXL"
 	fi
 	if for_tests "$1"; then
 		have xz || need xz-utils "xz" "makes compressed kernels and modules for tests"

@@ -170,6 +170,40 @@ func TestTutorialIsReadAndWrittenAsItIs(t *testing.T) {
 	}
 }
 
+// TestTheTutorialsPlanIsWhatPlanPrints plans on a snapshot of the tutorial's host, as make test does not start that one.
+// It is made on the host before it is prepared: rackless host snapshot --out tutorial-host.ttar.
+func TestTheTutorialsPlanIsWhatPlanPrints(t *testing.T) {
+	page, err := os.ReadFile("../../docs/tutorial.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pieces, err := parseTutorial(string(page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, out, stderr := testApp(t)
+	if code := a.run(t.Context(), []string{"plan", "../../examples/epyc-lab.yaml", "--host",
+		"testdata/tutorial-host.ttar"}); code != 0 {
+		t.Fatalf("status %d: %s", code, stderr)
+	}
+	// The lines above name the host and the file.
+	nodes := func(b *block, text string) []string {
+		_, below, _ := strings.Cut(text, "\nvm00: ")
+		return facts(b.masked(below))
+	}
+	for _, piece := range pieces {
+		b, ok := piece.(*block)
+		if !ok || b.commands[0].text != "rackless plan epyc-lab.yaml" {
+			continue
+		}
+		if diff := cmp.Diff(nodes(b, b.commands[0].output), nodes(b, out.String())); diff != "" {
+			t.Errorf("docs/tutorial.md:%d: plan prints something else (-page +printed):\n%s", b.commands[0].line, diff)
+		}
+		return
+	}
+	t.Error("docs/tutorial.md has no plan of epyc-lab.yaml")
+}
+
 // TestE2ETutorial follows the tutorial on a host of its own, which at the end is file by file as at the start. In make
 // test, TestAHostFromPrepareToRollback is the short form.
 func TestE2ETutorial(t *testing.T) {
