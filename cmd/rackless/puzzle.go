@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -55,7 +56,7 @@ func newPuzzleStartCmd(a *app) *cobra.Command {
 			return a.show(b.String())
 		case number < 0 || number > most || cmd.Flags().Changed("puzzle") && number == 0:
 			return cli.Usagef(cmd, "--puzzle %d: want 1 to %d", number, most)
-		case number > labs && len(args) == 0:
+		case number > labs && (len(args) == 0 || filepath.Ext(args[0]) != ".yaml"):
 			return cli.Usagef(cmd, "puzzle %d is a simulation: name the file to write, as in rackless puzzle start "+
 				"%s.yaml --puzzle %[1]d", number, course.SimulatedPuzzles()[number-labs-1].Name)
 		case number > labs:
