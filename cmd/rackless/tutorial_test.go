@@ -170,8 +170,8 @@ func TestTutorialIsReadAndWrittenAsItIs(t *testing.T) {
 	}
 }
 
-// TestTheTutorialsPlanIsWhatPlanPrints plans on a snapshot of the tutorial's host, as make test does not start that one.
-// It is made on the host before it is prepared: rackless host snapshot --out tutorial-host.ttar.
+// TestTheTutorialsPlanIsWhatPlanPrints plans on a snapshot of the tutorial's host, which make test does not start. It
+// is made on the host before it is prepared: rackless host snapshot --out tutorial-host.ttar.
 func TestTheTutorialsPlanIsWhatPlanPrints(t *testing.T) {
 	page, err := os.ReadFile("../../docs/tutorial.md")
 	if err != nil {

@@ -244,8 +244,8 @@ func (a *app) watchVerify(ctx context.Context, o *verifyOptions, v *verify.Targe
 			}
 		}
 		if rounds == 0 && o.form == formatText {
-			fmt.Fprintf(a.out, "%s  %s; watching every %v, Ctrl-C ends it\n", at.Format(time.RFC3339), outcome(findings),
-				o.interval)
+			fmt.Fprintf(a.out, "%s  %s; watching every %v, Ctrl-C ends it\n", at.Format(time.RFC3339),
+				outcome(findings), o.interval)
 			if v.Unseen != "" {
 				fmt.Fprintf(a.err, "not checked: %s\n", v.Unseen)
 			}
