@@ -56,7 +56,8 @@ var (
 
 // textKinds has the kind first whose facts count in a conflict.
 func textKinds() []*texts.Kind {
-	return slices.Concat([]*texts.Kind{kindHostJSON, kindHwloc, kindLspci, kindLstopo, kindNCCL, kindCPUInfo, kindMeminfo,
+	return slices.Concat([]*texts.Kind{kindHostJSON, kindHwloc, kindLspci, kindLstopo, kindNCCL, kindCPUInfo,
+		kindMeminfo,
 		kindCmdline},
 		texts.Kinds,
 		[]*texts.Kind{kindSMI, kindDomain})

@@ -313,7 +313,8 @@ root@node1:~# rdma link
 link mlx5_0/1 state ACTIVE physical_state LINK_UP netdev eth0
 `)
 	if len(h.NUMANodes) != 2 || h.NUMANodes[1].CPUs.String() != "1" || len(h.NICs) != 1 || h.NICs[0].NUMANode == nil ||
-		*h.NICs[0].NUMANode != 0 || h.NICs[0].ID() != "0000:41:00.0" || h.NICs[0].Devices[0].Ports[0].State != "ACTIVE" {
+		*h.NICs[0].NUMANode != 0 || h.NICs[0].ID() != "0000:41:00.0" ||
+		h.NICs[0].Devices[0].Ports[0].State != "ACTIVE" {
 		t.Errorf("nodes %+v, NICs %+v", h.NUMANodes, h.NICs)
 	}
 }

@@ -193,7 +193,8 @@ func (r Report) Text(paint func(code, s string) string) string {
 		missing, warns := finding.Count(p.Checks, finding.Missing), finding.Count(p.Checks, finding.Warn)
 		switch {
 		case missing > 0:
-			fmt.Fprintf(&b, "missing: %s, with %s: %s\n\n", words.Count(missing, "thing"), words.Count(warns, "warning"),
+			fmt.Fprintf(&b, "missing: %s, with %s: %s\n\n", words.Count(missing, "thing"),
+				words.Count(warns, "warning"),
 				p.missing)
 		case warns > 0:
 			fmt.Fprintf(&b, "ready, with %s\n\n", words.Count(warns, "warning"))
@@ -210,7 +211,8 @@ func lines(b *strings.Builder, checks []finding.Finding, paint func(code, s stri
 	width := lists.Max(checks, func(c finding.Finding) int { return len(c.Title) })
 	statusWidth := max(4, lists.Max(checks, func(c finding.Finding) int { return len(c.Status) }))
 	for _, c := range checks {
-		fmt.Fprintf(b, "  %s  %-*s  %s\n", paint(color[c.Status], fmt.Sprintf("%-*s", statusWidth, c.Status)), width, c.Title,
+		fmt.Fprintf(b, "  %s  %-*s  %s\n", paint(color[c.Status], fmt.Sprintf("%-*s", statusWidth, c.Status)), width,
+			c.Title,
 			c.Evidence)
 		if c.Fix != "" {
 			fmt.Fprintf(b, "        fix: %s\n", c.Fix)

@@ -56,7 +56,8 @@ func (g *guest) resume(typ byte, num uint32, failed bool) {
 func (g *guest) absentKey(kq *testQP, va uint64, pages int) uint32 {
 	g.t.Helper()
 	key := g.freeKey(modeMTT)
-	if st := kq.load(g.umrPiece(key, 0, make([]uint64, pages), 0, umrEnable, g.fullAccess(va, uint64(pages)*pageSize))); st != 0 {
+	access := g.fullAccess(va, uint64(pages)*pageSize)
+	if st := kq.load(g.umrPiece(key, 0, make([]uint64, pages), 0, umrEnable, access)); st != 0 {
 		g.t.Fatalf("the region: status %#x", st)
 	}
 	return key
@@ -140,7 +141,8 @@ func TestAbsentPagesAreBroughtIn(t *testing.T) {
 						t.Fatalf("the pages: status %#x", st)
 					}
 				}
-				mine, its := bytes.Clone(owner.mem[here:here+uint64(length)]), bytes.Clone(peer.mem[at:at+uint64(length)])
+				mine := bytes.Clone(owner.mem[here : here+uint64(length)])
+				its := bytes.Clone(peer.mem[at : at+uint64(length)])
 				owner.resume(c.typ, q.num, fails)
 				want := roce.OK
 				if fails {

@@ -251,7 +251,8 @@ func (t *tables) sound() bool {
 		}
 	}
 	for _, k := range t.Keys {
-		if (k.Mode == modeMTT || k.Mode == modeKSM) && (k.Shift < minPageShift || k.Shift > maxPageShift) || len(k.Pages) > k.maxPages() {
+		if (k.Mode == modeMTT || k.Mode == modeKSM) && (k.Shift < minPageShift || k.Shift > maxPageShift) ||
+			len(k.Pages) > k.maxPages() {
 			return false
 		}
 	}

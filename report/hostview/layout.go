@@ -52,7 +52,8 @@ func (sh sheet) layout(v *view, s *scene) *picture {
 		w = max(w, min(inner, 4*sh.column)) // a panel must not be far higher than wide
 	}
 	out := &picture{W: w + 2*sh.edge, H: sh.edge}
-	panels := []*picture{sh.guestsPanel(v, w), sh.cablesPanel(v, w), best, sh.nvlinkPanel(s, w), legendPanel(v, best, w)}
+	panels := []*picture{sh.guestsPanel(v, w), sh.cablesPanel(v, w), best, sh.nvlinkPanel(s, w),
+		legendPanel(v, best, w)}
 	if sh.alone {
 		panels = slices.Insert(panels, 4, sh.findingsPanel(v, w))
 		panels = slices.Insert(panels, 0, headPanel(v, w))

@@ -108,7 +108,8 @@ func Entries(ctx context.Context, db *store.DB) ([]Entry, error) {
 			return nil, fmt.Errorf("study %s: %w", s.Name, err)
 		}
 		o := outcomes[s.ID]
-		all = append(all, Entry{Name: s.Name, Created: s.Created, Lab: cmp.Or(spec.Lab, spec.Simulation), Done: o.Done, Failed: o.Failed,
+		all = append(all, Entry{Name: s.Name, Created: s.Created, Lab: cmp.Or(spec.Lab, spec.Simulation), Done: o.Done,
+			Failed:    o.Failed,
 			Disturbed: o.Disturbed})
 	}
 	return all, nil

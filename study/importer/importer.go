@@ -55,7 +55,8 @@ type Options struct {
 	Name    string // "": that of the first source
 	Factor  string // of logs; "" is "variant". Other formats define their own.
 	Version string // of rackless
-	// Excerpt takes the whole rows of a table that is cut off, with a remark. Without it, such a log is a run that failed.
+	// Excerpt takes the whole rows of a table that is cut off, with a remark. Without it, such a log is a run that
+	// failed.
 	Excerpt bool
 }
 

@@ -254,7 +254,8 @@ func (c *Choice) drop(p pair, w weighing) (out string) {
 	case worse:
 		why = fmt.Sprintf("%s is better than %s: %s", p.a, p.b, tell(lists.Map(e, Evidence.turned)))
 	case same:
-		why = fmt.Sprintf("%s makes no meaningful difference compared with %s, which changes less: %s", p.b, p.a, tell(e))
+		why = fmt.Sprintf("%s makes no meaningful difference compared with %s, which changes less: %s", p.b, p.a,
+			tell(e))
 	case mixed:
 		why = fmt.Sprintf("%s is better in one thing and worse in another than %s, which changes less: %s; %s",
 			p.b, p.a, tell(e[:1]), tell(e[1:]))
