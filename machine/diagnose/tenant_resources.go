@@ -399,8 +399,8 @@ func takesHostDevice(v *view, add func(finding.Finding)) {
 					Evidence: all(domain(t, "hostdev "+d.PCI.String()),
 						at(pci(d.PCI), "class=0x0300", screenFact(screen))),
 					Consequence: "when the tenant starts, the host loses its console",
-					Fix: "make another graphics card the primary one in the firmware, or reach the host over the network " +
-						"or a serial console and add initcall_blacklist=sysfb_init to its command line"})
+					Fix: "make another graphics card the primary one in the firmware, or reach the host over the " +
+						"network or a serial console and add initcall_blacklist=sysfb_init to its command line"})
 			}
 			need, ok := needed[d.PCI]
 			if !ok {

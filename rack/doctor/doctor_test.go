@@ -87,8 +87,8 @@ func TestDoctorWithoutQEMU(t *testing.T) {
 		fix       string
 	}{
 		{"ID=debian\n", there, finding.OK, ""},
-		{"ID=debian\n", none, finding.Missing, "apt-get install --no-install-recommends qemu-system-x86, or import the " +
-			"image file of a release: rackless image import FILE --digest sha256:..."},
+		{"ID=debian\n", none, finding.Missing, "apt-get install --no-install-recommends qemu-system-x86, or import " +
+			"the image file of a release: rackless image import FILE --digest sha256:..."},
 		{"ID=fedora\n", none, finding.Missing, "dnf install qemu-system-x86-core, or import"},
 		{"ID=manjaro\nID_LIKE=arch\n", none, finding.Missing, "pacman -S qemu-system-x86, or import"},
 		{"ID=opensuse-leap\nID_LIKE=\"suse opensuse\"\n", none, finding.Missing, "zypper install qemu-x86, or import"},

@@ -78,7 +78,7 @@ func TestCapture(t *testing.T) {
 func TestCaptureIsReadByTshark(t *testing.T) {
 	tshark, err := exec.LookPath("tshark")
 	if err != nil {
-		t.Skip("no tshark")
+		t.Fatal("tshark is needed: hack/setup.sh installs it")
 	}
 	name := filepath.Join(t.TempDir(), "link.pcapng")
 	file, err := os.Create(name)

@@ -629,7 +629,8 @@ func TestVCPUPinningAndGuestNUMA(t *testing.T) {
 			recommend.GuestNUMA: "off is better than on: busbw of nccl_all_reduce"}},
 		// "FP16 matmul barely changed": no setting matters for it.
 		{lab.WorkloadGPUCompute, "default", "off", "on",
-			map[recommend.Setting]string{recommend.Placement: "pin makes no meaningful difference compared with default"}},
+			map[recommend.Setting]string{recommend.Placement: "pin makes no meaningful difference compared with " +
+				"default"}},
 		// "Pinning alone helped latency."
 		{lab.WorkloadRDMALatency, "pin", "off", "on",
 			map[recommend.Setting]string{recommend.Placement: "pin is better than default: latency p99 of " +
