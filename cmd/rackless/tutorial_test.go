@@ -155,17 +155,23 @@ func TestFiguresThatDifferAreMasked(t *testing.T) {
 	}
 }
 
+func readTutorial(t *testing.T) (page string, pieces []any) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/tutorial.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pieces, err = parseTutorial(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text), pieces
+}
+
 func TestTutorialIsReadAndWrittenAsItIs(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/tutorial.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pieces, err := parseTutorial(string(page))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(page), writeTutorial(pieces)); diff != "" {
+	page, pieces := readTutorial(t)
+	if diff := cmp.Diff(page, writeTutorial(pieces)); diff != "" {
 		t.Errorf("(-page +written):\n%s", diff)
 	}
 }
@@ -173,14 +179,7 @@ func TestTutorialIsReadAndWrittenAsItIs(t *testing.T) {
 // TestTheTutorialsPlanIsWhatPlanPrints plans on a snapshot of the tutorial's host, which make test does not start. It
 // is made on the host before it is prepared: rackless host snapshot --out tutorial-host.ttar.
 func TestTheTutorialsPlanIsWhatPlanPrints(t *testing.T) {
-	page, err := os.ReadFile("../../docs/tutorial.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pieces, err := parseTutorial(string(page))
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, pieces := readTutorial(t)
 	a, out, stderr := testApp(t)
 	if code := a.run(t.Context(), []string{"plan", "../../examples/epyc-lab.yaml", "--host",
 		"testdata/tutorial-host.ttar"}); code != 0 {
@@ -215,14 +214,7 @@ func TestE2ETutorial(t *testing.T) {
 	storey.E2E(t)
 	t.Parallel()
 	needEmulation(t)
-	page, err := os.ReadFile("../../docs/tutorial.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pieces, err := parseTutorial(string(page))
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, pieces := readTutorial(t)
 	e := newEmulated(t, "epyc-7551p", "--scale", "4", "epyc-7551p")
 	// All CPUs take longer; see newSmall.
 	e.cpu = "0"

@@ -194,8 +194,7 @@ func (r Report) Text(paint func(code, s string) string) string {
 		switch {
 		case missing > 0:
 			fmt.Fprintf(&b, "missing: %s, with %s: %s\n\n", words.Count(missing, "thing"),
-				words.Count(warns, "warning"),
-				p.missing)
+				words.Count(warns, "warning"), p.missing)
 		case warns > 0:
 			fmt.Fprintf(&b, "ready, with %s\n\n", words.Count(warns, "warning"))
 		default:
@@ -212,8 +211,7 @@ func lines(b *strings.Builder, checks []finding.Finding, paint func(code, s stri
 	statusWidth := max(4, lists.Max(checks, func(c finding.Finding) int { return len(c.Status) }))
 	for _, c := range checks {
 		fmt.Fprintf(b, "  %s  %-*s  %s\n", paint(color[c.Status], fmt.Sprintf("%-*s", statusWidth, c.Status)), width,
-			c.Title,
-			c.Evidence)
+			c.Title, c.Evidence)
 		if c.Fix != "" {
 			fmt.Fprintf(b, "        fix: %s\n", c.Fix)
 		}

@@ -13,8 +13,7 @@ const (
 	capsCurrent = 1
 )
 
-// The adapter does not offer blue flame (each write would be eight messages of QEMU), striding RQs, compressed CQEs,
-// DEVX, eswitch.
+// The adapter does not offer blue flame (each write would be eight messages of QEMU), striding RQs, DEVX, eswitch.
 var (
 	// struct cmd_hca_cap. The driver trusts these values, and an unsupported one would fail only when a guest uses it.
 	// So limits of tables.go, queues.go and steer.go are at least as high. Numbers of objects are a card's, whose

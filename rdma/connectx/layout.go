@@ -147,8 +147,7 @@ const (
 )
 
 // struct cqc, at 0x10 of CREATE_CQ; page addresses follow at 0x110. cqe_sz 0 means 64 bytes, 1 means 128, 2 means 64
-// padded to 128; oi lets the
-// queue overrun.
+// padded to 128; oi lets the queue overrun.
 const (
 	cqcStatus            bits = 0x0<<8 | 4
 	cqcCqeSz             bits = 0x8<<8 | 3

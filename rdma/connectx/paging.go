@@ -201,12 +201,13 @@ func resumePages(p *Port, in, _ []byte, id uint32) status {
 }
 
 // parts appends memory behind a key of mode KSM: keys of lists of pages, for parts of one size. A part needs the local
-// right of the access, as in pieces.
+// right of the access, as in pieces, and an access has as many parts at most; those of the driver are 1 GiB each.
 func (p *Port) parts(out []seg, check bool, k *mkey, va, n uint64, a roce.Access) ([]seg, roce.Fault) {
 	size := uint64(1) << k.Shift
-	for o := va - k.Start&^(size-1); n > 0; {
+	o := va - k.Start&^(size-1)
+	for count := 0; n > 0; count++ {
 		i := o >> k.Shift
-		if i >= uint64(len(k.Pages)/2) {
+		if i >= uint64(len(k.Pages)/2) || count == maxPieces {
 			return out, roce.FaultRange
 		}
 		key, l := uint32(k.Pages[2*i]), min(n, size-o&(size-1))

@@ -345,3 +345,25 @@ func TestPagingIsRestored(t *testing.T) {
 		t.Error("a destroyed queue takes page faults")
 	}
 }
+
+// An access through a list with small parts is bounded, as each part takes time under the port's lock.
+func TestPartsOfAnAccessAreLimited(t *testing.T) {
+	_, g := newLab(t, 1, NIC{}, nil)
+	p := g[0].p
+	p.lock()
+	defer p.unlock()
+	const part, list = 0x7000, 0x7001
+	p.Keys[part] = &mkey{Key: part << 8, PD: g[0].pd, Mode: modeMTT, Any: true, Shift: 12, Access: roce.LocalRead,
+		Pages: []uint64{0}}
+	k := &mkey{Key: list << 8, PD: g[0].pd, Mode: modeKSM, Any: true, Shift: 12, Access: roce.LocalRead}
+	for range 2 * maxPieces {
+		k.Pages = append(k.Pages, part<<8, 0)
+	}
+	p.Keys[list] = k
+	if f := p.check(k.Key, k.PD, 0, maxPieces<<12, roce.LocalRead); f != 0 {
+		t.Errorf("%d parts: %v", maxPieces, f)
+	}
+	if f := p.check(k.Key, k.PD, 0, (maxPieces+1)<<12, roce.LocalRead); f != roce.FaultRange {
+		t.Errorf("one more part: %v, want %v", f, roce.FaultRange)
+	}
+}
