@@ -4,14 +4,14 @@ from collections import namedtuple
 # ready says how the server listens: at a TCP port, at one of the connection manager ("cm"), to a group, or for raw
 # packets ("raw"). wants is a pattern that the client prints if it has done its work. endless is for servers that end
 # only when they are ended, tty for programs that are to believe that somebody types.
-Test = namedtuple('Test', 'name server client ready limit wants endless tty', defaults=(45, '', False, False))
+Test = namedtuple('Test', 'name server client ready limit wants endless tty', defaults=(180, '', False, False))
 
 DEVICE, GID = 'mlx5_0', '3'
 ROW = r'^ *\d+ +\d+ +[0-9.]+'  # of perftest's tables
 
 # Modules of tests for cards of other makers and other hardware, which skip everything.
 OTHER_CARDS = ('test_cuda_dmabuf', 'test_efa_srd', 'test_efadv', 'test_mlx5_cuda_umem')
-MODULE_LIMIT = 400  # seconds
+MODULE_LIMIT = 400  # seconds without a line; a test has 180 and, if it fails, 180 more
 LONG = {'test_mr': 5, 'test_qp': 4, 'test_qpex': 4, 'test_rdmacm': 4, 'test_odp': 3, 'test_device': 2}
 
 
@@ -77,7 +77,7 @@ def perftest(peer, macs):
                             (' TCP', f'-J 10.0.0.2 -j 10.0.0.1 {ports} --tcp')):
             one = f'{program} -d {DEVICE} -F -s 512 -n 20'
             tests.append(Test(program + name, f'{one} -Z -B {server} -E {client} {frame}'.split(),
-                              f'{one} -P -B {client} -E {server} {frame}'.split(), 'raw', 30, ROW))
+                              f'{one} -P -B {client} -E {server} {frame}'.split(), 'raw', 120, ROW))
     return tests
 
 

@@ -47,14 +47,17 @@ class Node:
         """Starts a program, and returns when it listens, or has ended."""
         self.ask(do='start', argv=argv, ready=ready, tty=tty)
 
-    def finish(self, limit):
-        """Waits for the program, ends it after the limit in seconds, and returns its status and output."""
-        answer = self.ask(do='finish', limit=limit)
+    def finish(self, limit, quiet=False):
+        """Waits for the program, ends it after the limit in seconds, and returns its status and output.
+
+        If quiet, the limit is for the time since it last printed something.
+        """
+        answer = self.ask(do='finish', limit=limit, quiet=quiet)
         return answer['status'], answer['output']
 
-    def run(self, argv, limit, tty=False):
+    def run(self, argv, limit, tty=False, quiet=False):
         self.start(argv, tty=tty)
-        return self.finish(limit)
+        return self.finish(limit, quiet)
 
 
 class Agent:
@@ -108,13 +111,19 @@ class Agent:
                         return True
         return False
 
-    def finish(self, limit):
-        late = ''
-        try:
-            status = self.program.wait(limit)
-        except subprocess.TimeoutExpired:
-            late = f'\nended after {limit} s'
-            status = -1
+    def finish(self, limit, quiet):
+        late, printed = '', -1
+        while True:
+            try:
+                status = self.program.wait(limit)
+            except subprocess.TimeoutExpired:
+                now = os.fstat(self.out.fileno()).st_size
+                if quiet and now != printed:
+                    printed = now
+                    continue
+                late = f'\nended after {limit} s' + (' in which it printed nothing' if quiet else '')
+                status = -1
+            break
         try:
             os.killpg(self.program.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -137,7 +146,7 @@ class Results:
         detail = ' '.join(detail.split())[:400]
         with self.lock:
             self.file.write(f'{suite}\t{test}\t{result}\t{seconds:.1f}\t{detail}\n')
-        if result != 'pass' or detail:
+        if result == 'fail' or result == 'pass' and detail:  # skips are many, and expected
             print(f'{suite} {test}: {result}: {detail}', flush=True)
 
     def took(self, suite, seconds):
@@ -174,11 +183,14 @@ def run_pairs(results, suite, tests, server, client):
         results.add(suite, test.name, 'pass' if good else 'fail', time.monotonic() - began, detail)
 
 
-def run_module(results, suite, node, module, first):
-    """Runs the tests of a module from one on. If they have hung or crashed, returns the number of the next one."""
+def run_module(results, suite, node, module, first, hung):
+    """Runs the tests of a module from one on. If they have hung or crashed, returns the number of the next one to run.
+
+    That is the one that was running, which is run a second time like any that fails. hung has those that were.
+    """
     here = os.path.dirname(os.path.abspath(__file__))
     argv = [sys.executable, os.path.join(here, 'pyverbs_module.py'), TESTS, module, str(first)]
-    status, output = node.run(argv + ['--dev', DEVICE, '--gid', GID], matrix.MODULE_LIMIT)
+    status, output = node.run(argv + ['--dev', DEVICE, '--gid', GID], matrix.MODULE_LIMIT, quiet=True)
     begun, ended = [], set()
     for line in output.splitlines():
         field = line.split('\t')
@@ -194,7 +206,10 @@ def run_module(results, suite, node, module, first):
         results.add(suite, module, 'fail', 0, why)
         return None
     if begun[-1] not in ended:
-        results.add(suite, begun[-1], 'fail', 0, why)
+        if begun[-1] not in hung:
+            hung.add(begun[-1])
+            return first + len(begun) - 1
+        results.add(suite, begun[-1], 'fail', 0, 'again ' + why)
     return first + len(begun)
 
 
@@ -212,9 +227,9 @@ def run_pyverbs(results, suite, nodes):
                 module = todo.get_nowait()
             except queue.Empty:
                 return
-            first = 0
+            first, hung = 0, set()
             while first is not None:
-                first = run_module(results, suite, node, module, first)
+                first = run_module(results, suite, node, module, first, hung)
 
     threads = [threading.Thread(target=work, args=(node,)) for node in nodes]
     for t in threads:
