@@ -20,7 +20,7 @@ import (
 
 func newStudyCmd(a *app) *cobra.Command {
 	return grouping("study", "Find out whether settings matter, by runs in random order and intervals",
-		newStudyRunCmd(a), newStudyReportCmd(a), newStudyLsCmd(a), newStudyRmCmd(a), newResultsQueryCmd(a),
+		newStudyRunCmd(a), newStudyMergeCmd(a), newStudyReportCmd(a), newStudyLsCmd(a), newStudyRmCmd(a), newResultsQueryCmd(a),
 		newResultsRawCmd(a), newResultsImportCmd(a))
 }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -40,6 +41,9 @@ type studyRunOptions struct {
 	blocks  int
 	reboot  bool
 	anyway  bool
+	part    string
+	slurm   string // directory
+	tasks   int
 }
 
 // newStudyRunCmd also continues an interrupted study.
@@ -61,7 +65,17 @@ func newStudyRunCmd(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&o.anyway, "anyway", false, "measure although a check of the lab failed")
 	cmd.Flags().BoolVar(&o.reboot, "reboot", false,
 		"prepare and reboot this host whenever the next run needs another boot, and continue")
+	cmd.Flags().StringVar(&o.part, "part", "", "make one `NUMBER/OF` equal shares of the runs of a simulation")
+	cmd.Flags().StringVar(&o.slurm, "slurm", "", "write a job array for Slurm that makes the runs of a simulation, "+
+		"into `DIR`, and run nothing")
+	cmd.Flags().IntVar(&o.tasks, "tasks", 0, "`NUMBER` of tasks of the job array (default: one a run, at most "+
+		strconv.Itoa(maxTasks)+")")
+	for _, other := range []string{"reboot", "part", "slurm"} {
+		cmd.MarkFlagsMutuallyExclusive("dry-run", other)
+	}
 	cmd.MarkFlagsMutuallyExclusive("blocks", "reboot")
+	cmd.MarkFlagsMutuallyExclusive("part", "slurm")
+	cmd.MarkFlagsMutuallyExclusive("restart", "slurm")
 	return cmd
 }
 
@@ -73,9 +87,16 @@ func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) erro
 	if err != nil {
 		return cli.Usage(err)
 	}
+	part, err := o.share(spec)
+	if err != nil {
+		return cli.Usage(fmt.Errorf("%s: %w", file, err))
+	}
 	d, err := a.dirs()
 	if err != nil {
 		return err
+	}
+	if o.slurm != "" {
+		return a.studySlurm(ctx, o, d, spec, file)
 	}
 	design := func(o studyRunOptions) (studyRig, error) {
 		r, err := a.studyRig(ctx, o, d, spec, file)
@@ -92,19 +113,21 @@ func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) erro
 		studyview.Order(a.out, spec)
 		return nil
 	}
-	// Two concurrent studies would measure each other.
-	unlock, err := a.lockStudies(d.Run)
-	if err != nil {
-		return err
+	// Two concurrent studies would measure each other, unless they measure nothing of the machine.
+	if part.Of == 0 {
+		unlock, err := a.lockStudies(d.Run)
+		if err != nil {
+			return err
+		}
+		defer unlock()
 	}
-	defer unlock()
 	// The design is made again after each boot, because the host has changed.
 	return a.studyWithBoots(ctx, o, spec, file, func(o studyRunOptions) (bool, error) {
 		r, err := design(o)
 		if err != nil {
 			return false, err
 		}
-		return a.conductStudy(ctx, o, spec, text, r)
+		return a.conductStudy(ctx, o, spec, part, text, r)
 	})
 }
 
@@ -123,6 +146,15 @@ func (a *app) lockStudies(run string) (unlock func(), err error) {
 		return nil, cli.Usage(err)
 	}
 	return l.Take(run)
+}
+
+// studyDigest covers all files whose change would make other runs.
+func studyDigest(text []byte, r studyRig) string {
+	files := [][]byte{text, r.LabText()}
+	if sim, ok := r.(*rig.Simulation); ok {
+		files = append([][]byte{text}, sim.Files()...)
+	}
+	return conduct.Digest(files...)
 }
 
 // A studyRig is the lab or the simulation of a study.
@@ -171,7 +203,7 @@ func (a *app) studyRig(ctx context.Context, o studyRunOptions, d rack.Dirs, spec
 }
 
 // conductStudy reports whether it made any run.
-func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.Spec, text []byte,
+func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.Spec, part conduct.Part, text []byte,
 	r studyRig) (worked bool, err error) {
 	path, err := a.dbPath(o.db)
 	if err != nil {
@@ -182,7 +214,7 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 		return false, err
 	}
 	// Runs of two versions of the study or the lab must not be combined.
-	s, err := conduct.Begin(ctx, db, spec, conduct.Digest(text, r.LabText()), string(r.LabText()), version, o.restart)
+	s, err := conduct.Begin(ctx, db, spec, studyDigest(text, r), string(r.LabText()), version, o.restart)
 	if err != nil {
 		return false, errors.Join(err, db.Close())
 	}
@@ -196,6 +228,7 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 		onLab.Progress = func(what string) { doing.Store(", " + what) }
 	}
 	c := &conduct.Conductor{DB: db, Study: s, Spec: spec, Rig: r, Rackless: version, Blocks: o.blocks,
+		Part: part,
 		Progress: func(p conduct.Progress) {
 			worked = true
 			doing.Store("")
@@ -214,7 +247,11 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 	if err = errors.Join(err, r.Close(), db.Close()); err != nil {
 		return worked, fmt.Errorf("%w\nthe runs so far are kept: the same command continues", err)
 	}
-	fmt.Fprintf(a.out, "\nstudy %s is in %s; see it with: rackless study report %s\n", spec.Name, path, spec.Name)
+	if part.Of > 0 {
+		fmt.Fprintf(a.out, "\npart %s of study %s is in %s\n", o.part, spec.Name, path)
+	} else {
+		fmt.Fprintf(a.out, "\nstudy %s is in %s; see it with: rackless study report %s\n", spec.Name, path, spec.Name)
+	}
 	if o.blocks > 0 && (spec.Blocks == 0 || o.blocks < spec.Blocks) {
 		fmt.Fprintf(a.out, "it was stopped after %s: the same command without --blocks makes the rest\n",
 			words.Count(o.blocks, "block"))

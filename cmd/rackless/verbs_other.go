@@ -53,6 +53,7 @@ var (
 	newPuzzleRevealCmd, newPuzzleStartCmd     = needsLinux("reveal"), needsLinux("start")
 	newRollbackCmd, newRunCmd, newSSHCmd      = needsLinux("rollback"), needsLinux("run"), needsLinux("ssh")
 	newSnapshotCmd                            = needsLinux("snapshot")
+	newStudyMergeCmd                          = needsLinux("merge")
 	newStudyRunCmd, newUICmd, newUpCmd        = needsLinux("run"), needsLinux("ui"), needsLinux("up")
 	newSimulateCmd, newTopCmd, newVerifyCmd   = needsLinux("simulate"), needsLinux("top"), needsLinux("verify")
 )

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -76,6 +77,8 @@ type Conductor struct {
 	Rackless string
 	// Blocks ends Run after this many blocks, with earlier ones; 0 means all.
 	Blocks int
+	// Part leaves out the runs of other parts.
+	Part Part
 
 	Progress func(Progress) // before and after each run; may be nil
 
@@ -113,6 +116,34 @@ func (c *Conductor) now() time.Time {
 	return time.Now()
 }
 
+// A Part is the Number-th of Of shares of a study, whose runs can be made independently of each other: every Of-th run,
+// starting at run Number. The zero Part is all of it.
+type Part struct{ Number, Of int }
+
+// ParsePart reads "NUMBER/OF".
+func ParsePart(text string) (Part, error) {
+	number, of, _ := strings.Cut(text, "/")
+	k, err := strconv.Atoi(number)
+	n, err2 := strconv.Atoi(of)
+	if err != nil || err2 != nil || k < 1 || n < k {
+		return Part{}, fmt.Errorf("part %q: want NUMBER/OF, such as 3/20", text)
+	}
+	return Part{k, n}, nil
+}
+
+// has reports whether a run is in the part, in a study with so many runs a block.
+func (p Part) has(r study.Run, perBlock int) bool {
+	return p.Of == 0 || ((r.Block-1)*perBlock+r.Place-1)%p.Of == p.Number-1
+}
+
+// of returns how many of the first runs of a study are in the part.
+func (p Part) of(runs int) int {
+	if p.Of == 0 {
+		return runs
+	}
+	return (runs - p.Number + p.Of) / p.Of
+}
+
 type place struct{ block, place int }
 
 type slot struct {
@@ -143,7 +174,7 @@ func (c *Conductor) Run(ctx context.Context) error {
 	for block := 1; last == 0 || block <= last; block++ {
 		left := slices.DeleteFunc(c.Spec.Block(block), func(r study.Run) bool {
 			s := slots[place{r.Block, r.Place}]
-			return s != nil && !s.open()
+			return !c.Part.has(r, perBlock) || s != nil && !s.open()
 		})
 		if len(left) == 0 {
 			continue
@@ -224,7 +255,7 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 // total estimates the number of runs. With a budget it is the number of whole blocks that fits, or 0 if that is unknown
 // and the study has no fixed number.
 func (c *Conductor) total(done, perBlock int, used time.Duration) int {
-	all := c.last() * perBlock
+	all := c.Part.of(c.last() * perBlock)
 	if c.Spec.Budget == 0 || len(c.took) == 0 {
 		return all
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,12 +27,13 @@ type Simulation struct {
 	prefix string // of the keys in the file
 	seed   uint64 // of the first replicate
 	run    study.Run
-	config *simulate.Config // of the applied cell
+	config *simulate.Config  // of the applied cell
+	files  map[string][]byte // that the file or a level names
 }
 
 // NewSimulation reads the file of a simulation, and checks it with the settings of all cells.
 func NewSimulation(spec *study.Spec, file string) (*Simulation, error) {
-	s := &Simulation{spec: spec, file: file}
+	s := &Simulation{spec: spec, file: file, files: make(map[string][]byte)}
 	var err error
 	if s.text, err = userfile.Read(file, userfile.Text); err != nil {
 		return nil, err
@@ -48,9 +51,25 @@ func NewSimulation(spec *study.Spec, file string) (*Simulation, error) {
 	return s, nil
 }
 
-// other reads a file that the simulation names.
+// other returns a file that the simulation names, which is read once: all runs have the same.
 func (s *Simulation) other(name string) ([]byte, error) {
-	return userfile.Read(LabFile(s.file, name), userfile.Text)
+	if text, ok := s.files[name]; ok {
+		return text, nil
+	}
+	text, err := userfile.Read(LabFile(s.file, name), userfile.Text)
+	if err == nil {
+		s.files[name] = text
+	}
+	return text, err
+}
+
+// Files returns the texts of the simulation's file and of those that it names, to tell whether they have changed.
+func (s *Simulation) Files() [][]byte {
+	all := [][]byte{s.text}
+	for _, name := range slices.Sorted(maps.Keys(s.files)) {
+		all = append(all, s.files[name])
+	}
+	return all
 }
 
 // configFor returns the simulation with the settings of a cell.

@@ -105,10 +105,11 @@ type Made struct {
 	Runs  []*ImportedRun
 }
 
-// A ImportedRun is a run with its figures.
+// An ImportedRun is a run with its figures.
 type ImportedRun struct {
 	study.Observation
 	Samples []Sample
+	Failed  []json.RawMessage // invocations without figures; AddAll leaves them out
 }
 
 // AddAll adds studies with all their runs, or none on an error. If a name is taken, it returns [ErrTaken], or replaces

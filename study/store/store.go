@@ -393,20 +393,78 @@ func nullable(s string) sql.NullString { return sql.NullString{String: s, Valid:
 // bench.
 func (d *DB) End(ctx context.Context, r *study.Observation, samples []Sample, failed ...json.RawMessage) error {
 	ids := map[series]int64{}
-	err := d.change(ctx, func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, "UPDATE run SET status = ?, seconds = ?, error = ?, before = ?, after = ? "+
-			"WHERE id = ?",
-			r.Status, r.Seconds, nullable(r.Error), jsonOf{r.Before}, jsonOf{r.After}, r.Run); err != nil {
+	err := d.change(ctx, func(tx *sql.Tx) error { return d.end(ctx, tx, r, samples, failed, ids) })
+	return d.learn(ids, err)
+}
+
+func (d *DB) end(ctx context.Context, tx *sql.Tx, r *study.Observation, samples []Sample, failed []json.RawMessage,
+	ids map[series]int64) error {
+	if _, err := tx.ExecContext(ctx, "UPDATE run SET status = ?, seconds = ?, error = ?, before = ?, after = ? "+
+		"WHERE id = ?",
+		r.Status, r.Seconds, nullable(r.Error), jsonOf{r.Before}, jsonOf{r.After}, r.Run); err != nil {
+		return err
+	}
+	for i, raw := range failed {
+		if err := insertInvocation(ctx, tx, r.Run, -1-i, raw); err != nil {
 			return err
 		}
-		for i, raw := range failed {
-			if err := insertInvocation(ctx, tx, r.Run, -1-i, raw); err != nil {
+	}
+	return d.insertFigures(ctx, tx, r, samples, ids)
+}
+
+// Add adds runs that were made in another file to a study, all or none, and gives them new numbers.
+func (d *DB) Add(ctx context.Context, of int64, runs []*ImportedRun) error {
+	ids := map[series]int64{}
+	err := d.change(ctx, func(tx *sql.Tx) error {
+		for _, r := range runs {
+			if err := insertRun(ctx, tx, of, &r.Observation); err != nil {
+				return err
+			}
+			if err := d.end(ctx, tx, &r.Observation, r.Samples, r.Failed, ids); err != nil {
 				return err
 			}
 		}
-		return d.insertFigures(ctx, tx, r, samples, ids)
+		return nil
 	})
 	return d.learn(ids, err)
+}
+
+// Whole returns the runs of a study with all that the file has of them, in order of execution.
+func (d *DB) Whole(ctx context.Context, of int64) ([]*ImportedRun, error) {
+	runs, err := d.Runs(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	samples, err := d.Samples(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	latencies, err := d.Latencies(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	var all []*ImportedRun
+	for _, r := range runs {
+		m := &ImportedRun{Observation: r}
+		m.Histograms = latencies[r.Run]
+		for len(samples) > 0 && samples[0].Run == r.Run {
+			m.Samples, samples = append(m.Samples, samples[0]), samples[1:]
+		}
+		invocations, err := d.Invocations(ctx, r.Run)
+		if err != nil {
+			return nil, err
+		}
+		for _, x := range invocations {
+			switch {
+			case x.N < 0:
+				m.Failed = append(m.Failed, x.Raw)
+			case x.N < int64(len(m.Samples)):
+				m.Samples[x.N].Printed = x.Printed
+			}
+		}
+		all = append(all, m)
+	}
+	return all, nil
 }
 
 // learn remembers series once they are committed.
