@@ -28,7 +28,7 @@ run "$rackless" host gpudirect "$lab"
 
 say "Each GPU by each NIC, main memory beside, one way and both ways"
 run "$rackless" bench "$lab" --suite gpudirect --quick
-"$rackless" bench show "$lab" --html out/gpu.html
+"$rackless" bench show "$lab" -o html --out out/gpu.html
 
 gpus=$("$rackless" exec "$first" -- nvidia-smi -L | wc -l)
 say "A GPU that refuses to export its memory: the kernel's own words"
