@@ -9,15 +9,15 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A Term is one part of a plan's cost. Cost is Value times Weight.
+// A Term is one part of a plan's score. Cost is Value times Weight.
 type Term struct {
 	// Node is the lab node of the term; empty if the term is about several, named in Among.
 	Node   string   `json:"node"`
 	Among  []string `json:"among,omitempty"`
 	Term   string   `json:"term"` // name of the term, such as "device_nearest"
 	Value  int64    `json:"value"`
-	Weight int64    `json:"weight"` // basis points per unit of Value
-	Cost   int64    `json:"cost"`
+	Weight int64    `json:"weight"` // score per unit of Value
+	Cost   int64    `json:"score"`
 }
 
 // Cost adds up the terms.

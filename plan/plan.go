@@ -10,7 +10,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Schema names the JSON form of a Plan. Keys are added, never changed in meaning or removed.
+// Schema names the JSON form of a Plan. Keys are added, never changed in meaning; a key that is renamed is still read
+// by its former name.
 const Schema = "rackless/plan/v1"
 
 // A Plan assigns CPUs, memory and devices of a host to the nodes of a lab, in the host's own numbering, and lists the
@@ -21,9 +22,9 @@ type Plan struct {
 	Workload lab.Workload `json:"workload"`
 	Host     HostRef      `json:"host"`
 
-	Optimal bool  `json:"optimal"` // true if no cheaper placement exists
-	Cost    int64 `json:"cost"`    // sum of the costs of all terms, in basis points
-	Bound   int64 `json:"bound"`   // lower bound of the cost; equal to the cost if optimal
+	Optimal bool  `json:"optimal"` // true if no placement scores less
+	Cost    int64 `json:"score"`   // sum of the scores of all terms; lower is better
+	Bound   int64 `json:"bound"`   // no placement scores less; equal to the score if optimal
 	// reason the search ended before a proof: "time limit 2s", "step limit 1000000"
 	Stopped string `json:"stopped,omitempty"`
 	Terms   []Term `json:"terms"`
@@ -149,10 +150,10 @@ type Decision struct {
 	// "isolation"
 	What   string `json:"what"`
 	Choice string `json:"choice"`
-	// RunnerUp is the next best choice. RunnerUpCost is the additional cost of the whole plan with it, in basis
-	// points, or null if it is impossible.
+	// RunnerUp is the next best choice. RunnerUpCost is how much higher the score of the whole plan is with it, or
+	// null if it is impossible.
 	RunnerUp     string   `json:"runner_up,omitempty"`
-	RunnerUpCost *int64   `json:"runner_up_cost,omitempty"`
+	RunnerUpCost *int64   `json:"runner_up_score,omitempty"`
 	Evidence     []string `json:"evidence"` // measurements, sources, facts of the host
 }
 

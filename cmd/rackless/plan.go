@@ -263,8 +263,8 @@ type planDocument struct {
 }
 
 type planAgainst struct {
-	Before      int64    `json:"cost_before"`
-	After       int64    `json:"cost_after"`
+	Before      int64    `json:"score_before"`
+	After       int64    `json:"score_after"`
 	Differences []string `json:"differences"`
 }
 

@@ -178,7 +178,7 @@ func TestTheSchemaRefusesWhatIsNoPlan(t *testing.T) {
 	}
 	for _, tt := range []struct{ name, old, new string }{
 		{"another schema", `"schema":"rackless/plan/v1"`, `"schema":"rackless/plan/v2"`},
-		{"a cost with a fraction", `"optimal":true,"cost":`, `"optimal":true,"cost":0.5,"was":`},
+		{"a score with a fraction", `"optimal":true,"score":`, `"optimal":true,"score":0.5,"was":`},
 		{"no proof", `"optimal":true`, `"best":true`},
 		{"no terms", `"terms":[`, `"sum":[`},
 		{"a workload that is none", `"workload":"rdma-latency"`, `"workload":"fast"`},
@@ -218,7 +218,7 @@ func TestTheSchemaDescribesWhatANameDoesNotSay(t *testing.T) {
 	if err := json.Unmarshal(planSchema(t), &root); err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range []string{"optimal", "cost", "bound", "stopped", "hugepages", "vfs", "decisions", "advice",
+	for _, key := range []string{"optimal", "score", "bound", "stopped", "hugepages", "vfs", "decisions", "advice",
 		"notes"} {
 		if root.Properties[key].Description == "" {
 			t.Errorf("%s has no description", key)

@@ -63,14 +63,14 @@ func ReadPlan(path string) (*plan.Plan, error) {
 	if err != nil {
 		return nil, request(err)
 	}
-	var p plan.Plan
-	if err = json.Unmarshal(data, &p); err != nil {
+	p, err := plan.Decode(data)
+	if err != nil {
 		err = fmt.Errorf("%s: not a plan as \"rackless plan -o json\" prints it: %s%w", path, jsonLine(data, err), err)
 	} else if p.Schema != plan.Schema {
 		err = fmt.Errorf("%s: schema is %q; want %q, as \"rackless plan -o json\" prints it", path, p.Schema,
 			plan.Schema)
 	}
-	return &p, request(err)
+	return p, request(err)
 }
 
 func readModel(path string) (*build.Model, error) {

@@ -22,7 +22,7 @@ type Outcome struct {
 	Placement *plan.Placement `json:"placement"`         // nil if the rival refuses
 	Refused   string          `json:"refused,omitempty"` // with the lab node at which it stopped
 	Terms     []plan.Term     `json:"terms,omitempty"`   // from plan.Evaluate
-	Cost      int64           `json:"cost"`              // in basis points; 0 on refusal
+	Cost      int64           `json:"score"`             // 0 on refusal
 	// Broken lists our hard rules that the placement breaks. The cost is then that of the nearest whole-core placement.
 	Broken []string `json:"broken,omitempty"`
 }

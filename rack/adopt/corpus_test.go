@@ -325,7 +325,7 @@ func hold(t *testing.T, a answer, dir string) {
 		t.Fatal(err)
 	}
 	for _, id := range strings.Fields(checks(again)) {
-		if slices.Contains(v.Mended, id) || !slices.Contains(strings.Fields(a.wrong), id) {
+		if slices.Contains(v.Fixed, id) || !slices.Contains(strings.Fields(a.wrong), id) {
 			t.Errorf("mended, it has %s: %s", id, v.Diff)
 		}
 	}

@@ -25,12 +25,12 @@ type Verdict struct {
 	Findings []finding.Finding `json:"findings"`
 	// Unread lists the parts of the description that could not be understood, and are not checked.
 	Unread []string `json:"unread,omitempty"`
-	// Diff removes the findings of Mended, in the format of diff -u, or is "".
-	Diff   string   `json:"diff,omitempty"`
-	Mended []string `json:"mended,omitempty"` // IDs of checks, without duplicates
-	Text   string   `json:"-"`                // description after Diff, or ""
-	// Unmended says why findings that a description can cause remain.
-	Unmended string `json:"unmended,omitempty"`
+	// Diff removes the findings of Fixed, in the format of diff -u, or is "".
+	Diff  string   `json:"diff,omitempty"`
+	Fixed []string `json:"fixed,omitempty"` // IDs of checks, without duplicates
+	Text  string   `json:"-"`               // description after Diff, or ""
+	// NotFixed says why findings that a description can cause remain.
+	NotFixed string `json:"not_fixed,omitempty"`
 }
 
 // mendable lists checks of CPUs, memory and cells. Others are about the host or devices.
@@ -47,7 +47,7 @@ func wrong(all []finding.Finding) []finding.Finding {
 func (v *Verdict) Left() []string {
 	var ids []string
 	for _, f := range wrong(v.Findings) {
-		if !slices.Contains(v.Mended, f.ID) && !slices.Contains(ids, f.ID) {
+		if !slices.Contains(v.Fixed, f.ID) && !slices.Contains(ids, f.ID) {
 			ids = append(ids, f.ID)
 		}
 	}
@@ -90,11 +90,11 @@ func Check(ctx context.Context, h *topology.Host, hostName string, m *inspect.Ma
 		return v, nil
 	}
 	if others.Empty() {
-		v.Unmended = "the host is needed: name one with --host"
+		v.NotFixed = "the host is needed: name one with --host"
 		return v, nil
 	}
 	if j.syntax == nil {
-		v.Unmended = "only domain XML (virsh dumpxml) and a configuration of Proxmox VE (qm config) can be edited"
+		v.NotFixed = "only domain XML (virsh dumpxml) and a configuration of Proxmox VE (qm config) can be edited"
 		return v, nil
 	}
 	return v, j.mend(ctx, v)
@@ -195,8 +195,8 @@ func (j *job) mend(ctx context.Context, v *Verdict) error {
 	}
 	for _, f := range before {
 		if !slices.ContainsFunc(left, func(l finding.Finding) bool { return l.ID == f.ID }) &&
-			!slices.Contains(v.Mended, f.ID) {
-			v.Mended = append(v.Mended, f.ID)
+			!slices.Contains(v.Fixed, f.ID) {
+			v.Fixed = append(v.Fixed, f.ID)
 		}
 	}
 	if best != j.machine.Text {
@@ -205,7 +205,7 @@ func (j *job) mend(ctx context.Context, v *Verdict) error {
 		v.Diff = string(diff.Diff(j.machine.File, []byte(j.machine.Text), j.machine.File+" (fixed)", []byte(best)))
 	}
 	if len(left) > 0 {
-		v.Unmended = cause(errors.Join(reasons...), len(v.Left()))
+		v.NotFixed = cause(errors.Join(reasons...), len(v.Left()))
 	}
 	return nil
 }
@@ -243,7 +243,7 @@ func (j *job) emulatorOf(text string) (string, error) {
 	cpus := housekeeping(j.host, &j.machine.Tenant)
 	if cpus.IsEmpty() {
 		return "", errors.New("no CPU of the host is left for the threads of the emulator: each is isolated or a " +
-			"tenant's")
+			"VM's")
 	}
 	return j.syntax.emulator(text, cpus)
 }

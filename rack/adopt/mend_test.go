@@ -197,8 +197,8 @@ func TestMachinesTogetherFitTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, second := verdicts[0], verdicts[1]
-	if !slices.Equal(first.Mended, []string{"RL060"}) || first.Machine != "100" {
-		t.Errorf("%s: mended %v, want RL060 of 100", first.Machine, first.Mended)
+	if !slices.Equal(first.Fixed, []string{"RL060"}) || first.Machine != "100" {
+		t.Errorf("%s: mended %v, want RL060 of 100", first.Machine, first.Fixed)
 	}
 	if len(second.Findings) > 0 {
 		t.Errorf("%s: %v, want nothing: the first makes way for it", second.Machine, second.Findings)
@@ -224,12 +224,12 @@ func TestMachines(t *testing.T) {
 			}
 			var left []string
 			for _, id := range strings.Fields(c.wrong) {
-				if !slices.Contains(v.Mended, id) {
+				if !slices.Contains(v.Fixed, id) {
 					left = append(left, id)
 				}
 			}
 			if got := strings.Join(left, " "); got != c.left {
-				t.Errorf("leaves %q, want %q: %s", got, c.left, v.Unmended)
+				t.Errorf("leaves %q, want %q: %s", got, c.left, v.NotFixed)
 			}
 			if v.Diff == "" {
 				return

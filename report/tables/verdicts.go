@@ -34,10 +34,10 @@ func WriteVerdicts(w io.Writer, verdicts []*adopt.Verdict, diff bool, o hostview
 			fmt.Fprintf(&b, "\n%s\n", show.Fold("Not understood: "+words.Printable(why), o.Width))
 		}
 		if v.Diff != "" {
-			fmt.Fprintf(&b, "\nThis fixes %s:\n\n%s", strings.Join(v.Mended, ", "), v.Diff)
+			fmt.Fprintf(&b, "\nThis fixes %s:\n\n%s", strings.Join(v.Fixed, ", "), v.Diff)
 		}
-		if v.Unmended != "" {
-			fmt.Fprintf(&b, "\n%s\n", show.Fold("Could not fix "+strings.Join(v.Left(), ", ")+": "+v.Unmended, o.Width))
+		if v.NotFixed != "" {
+			fmt.Fprintf(&b, "\n%s\n", show.Fold("Could not fix "+strings.Join(v.Left(), ", ")+": "+v.NotFixed, o.Width))
 		}
 	}
 	_, err := w.Write(b.Bytes())
