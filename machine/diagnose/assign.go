@@ -54,8 +54,8 @@ func noReset(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 		return
 	}
 	f := finding.Finding{Severity: finding.Warning, Subject: d.Address.String(), Evidence: at(pci(d.Address)+
-		"/reset_method", "empty"), Consequence: "the next tenant gets the device as the last one left it",
-		Fix: "move the card to a slot of its own, or reboot the host between tenants"}
+		"/reset_method", "empty"), Consequence: "the next VM gets the device as the last one left it",
+		Fix: "move the card to a slot of its own, or reboot the host between VMs"}
 	others := v.neighbours(d)
 	switch {
 	case len(others) > 0:
@@ -63,7 +63,7 @@ func noReset(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 		f.Consequence += ", and a reset of the bus would hit " + addresses(others)
 	case isAMDGPU(d):
 		f.Consequence = "works once: after the first virtual machine the next one may not start"
-		f.Fix = "try the module vendor-reset, or reboot the host between tenants"
+		f.Fix = "try the module vendor-reset, or reboot the host between VMs"
 	case d.Parent != nil:
 		f.Severity = finding.Info
 		f.Consequence = "it is reset with its bus, through VFIO, when all its functions go to one virtual machine"
@@ -87,7 +87,7 @@ func busResetOnly(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	f := finding.Finding{Subject: d.Address.String(),
 		Evidence:    at(pci(d.Address)+"/reset_method", strings.Join(d.ResetMethods, " ")),
 		Consequence: "works once: after the first virtual machine the next one may not start",
-		Fix:         "try the module vendor-reset, or reboot the host between tenants"}
+		Fix:         "try the module vendor-reset, or reboot the host between VMs"}
 	if len(others) > 0 {
 		f.Evidence = all(f.Evidence, at(fmt.Sprintf("bus %02x", d.Address.Bus), "also "+addresses(others)))
 		f.Consequence = "a reset takes down " + addresses(others) + " as well, or is refused"

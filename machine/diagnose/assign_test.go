@@ -21,7 +21,7 @@ func assignCases() []testCase {
 			beside(h)
 		}},
 		{id: "RL030", found: true, name: "AMD GPU", set: func(h *topology.Host) { amdOnly(h) }},
-		{id: "RL030", found: true, name: "device on the root bus that is kept for a tenant",
+		{id: "RL030", found: true, name: "device on the root bus that is kept for a VM",
 			set: func(h *topology.Host) {
 				d := dev(h, nvme)
 				d.Parent, d.ResetMethods, d.Driver = nil, nil, "vfio-pci"
@@ -56,7 +56,7 @@ func assignCases() []testCase {
 			dev(h, gpu0).Dead, dev(h, gpu0).PowerState = true, "D3cold"
 		}},
 
-		{id: "RL033", found: true, name: "GPU of a tenant", set: func(h *topology.Host) {
+		{id: "RL033", found: true, name: "GPU of a VM", set: func(h *topology.Host) {
 			dev(h, gpu0).PowerState = "D3cold"
 		}},
 		{id: "RL033", found: true, name: "GPU of the host", set: func(h *topology.Host) {
@@ -126,11 +126,11 @@ func assignCases() []testCase {
 		{id: "RL037", found: true, name: "BAR of 32 GiB", set: func(h *topology.Host) {
 			dev(h, gpu0).BARs[1].SizeBytes = 32 * gib
 		}},
-		{id: "RL037", found: true, name: "two GPUs with BARs of 16 GiB in one tenant", set: func(h *topology.Host) {
+		{id: "RL037", found: true, name: "two GPUs with BARs of 16 GiB in one VM", set: func(h *topology.Host) {
 			tenant(h, "vm00").Devices = append(tenant(h, "vm00").Devices, topology.TenantDevice{PCI: address(gpu1)})
 		}},
 		{id: "RL037", found: false, name: "BAR of 16 GiB"},
-		{id: "RL037", found: false, name: "large BAR of a GPU that no tenant has", set: func(h *topology.Host) {
+		{id: "RL037", found: false, name: "large BAR of a GPU that no VM has", set: func(h *topology.Host) {
 			dev(h, gpu0).BARs[1].SizeBytes = 32 * gib
 			h.Tenants = nil
 		}},

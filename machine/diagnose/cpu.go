@@ -135,7 +135,7 @@ func ticklessOnly(v *view, add func(finding.Finding)) {
 	add(finding.Finding{Subject: open.String(),
 		Evidence: all(cmdlineIs(p), at("/sys/devices/system/cpu/isolated", cpuList(v.isolated()))),
 		Fix: "isolcpus=" + open.String() + " beside it, or a cgroup partition (cpuset.cpus.partition=isolated) " +
-			"for the CPUs of the tenants"})
+			"for the CPUs of the VMs"})
 }
 
 // emptyList finds lists that the kernel accepts and ignores. For isolcpus, flags without a list are the same mistake;

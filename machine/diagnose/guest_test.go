@@ -143,7 +143,7 @@ func guestCases() []testCase {
 				dev(h, p).ACS.DirectTranslated = true
 			}
 		}},
-		{id: "RL026", found: false, name: "the NIC is another tenant's", set: func(h *topology.Host) {
+		{id: "RL026", found: false, name: "the NIC is another VM's", set: func(h *topology.Host) {
 			belowSwitch(h)
 			t := tenant(h, "vm00")
 			t.Devices = t.Devices[:len(t.Devices)-1]
@@ -229,11 +229,11 @@ func pathCases() []testCase {
 		{id: "RL104", found: true, name: "two cards of the host", set: func(h *topology.Host) {
 			twoCards(h, "AD102 [GeForce RTX 4090]")
 		}},
-		{id: "RL104", found: true, name: "two cards of one tenant", set: func(h *topology.Host) {
+		{id: "RL104", found: true, name: "two cards of one VM", set: func(h *topology.Host) {
 			t := tenant(h, "vm00")
 			t.Devices = append(t.Devices, topology.TenantDevice{PCI: address(gpu1)})
 		}},
-		{id: "RL104", found: false, name: "a card for each tenant"},
+		{id: "RL104", found: false, name: "a card for each VM"},
 		{id: "RL104", found: false, name: "cards for workstations", set: func(h *topology.Host) {
 			twoCards(h, "AD102GL [RTX 6000 Ada Generation]")
 		}},

@@ -170,7 +170,7 @@ func iommuCases() []testCase {
 		{id: "RL025", found: true, name: "NIC of the host", set: func(h *topology.Host) {
 			reserve(h, 20, "0x00000000bdf6f000 0x00000000bdf7efff direct")
 		}},
-		{id: "RL025", found: true, name: "GPU of a tenant", set: func(h *topology.Host) {
+		{id: "RL025", found: true, name: "GPU of a VM", set: func(h *topology.Host) {
 			reserve(h, 10, "0x00000000bdf6f000 0x00000000bdf7efff direct")
 		}},
 		{id: "RL025", found: false, name: "relaxable region", set: func(h *topology.Host) {

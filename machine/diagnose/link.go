@@ -157,7 +157,7 @@ func (v *view) excuse(j *checkedLink) string {
 	if t == nil {
 		return ""
 	}
-	return "the tenant " + t.Name + " runs with it, and its driver manages the link"
+	return "the VM " + t.Name + " runs with it, and its driver manages the link"
 }
 
 const noPort = "the port above is not known, so the slot may be the limit"
@@ -203,7 +203,7 @@ func slowLink(v *view, j checkedLink, add func(finding.Finding)) {
 		switch {
 		// Nothing has raised the link above its speed at power on.
 		case topology.IsVFIO(e.Driver):
-			f.Fix = "nothing on the host manages this link: read the speed again while a tenant works with the " +
+			f.Fix = "nothing on the host manages this link: read the speed again while a VM works with the " +
 				"GPU; if it stays low, " + f.Fix
 		case e.Driver == "":
 			f.Fix = "bind the GPU's driver and read the speed again under load: some cards are raised by it; if " +

@@ -171,7 +171,7 @@ func linkCases() []testCase {
 				MaxWidth: new(4)}
 		}},
 
-		{id: "RL003", found: true, name: "GPU at 2.5 GT/s on vfio-pci with its tenant shut off",
+		{id: "RL003", found: true, name: "GPU at 2.5 GT/s on vfio-pci with its VM shut off",
 			set: func(h *topology.Host) {
 				train(h, gpu1, 2.5, 16)
 				slot(h, "0000:20:03.1", 16, 16)
@@ -227,7 +227,7 @@ func linkCases() []testCase {
 			dev(h, gpu0).Driver = "nvidia"
 			h.Tenants = nil
 		}},
-		{id: "RL004", found: true, name: "GPU of a tenant that runs", set: func(h *topology.Host) {
+		{id: "RL004", found: true, name: "GPU of a VM that runs", set: func(h *topology.Host) {
 			train(h, gpu0, 2.5, 16)
 		}},
 		{id: "RL004", found: true, name: "AMD card on amdgpu", set: func(h *topology.Host) {

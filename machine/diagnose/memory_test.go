@@ -99,7 +99,7 @@ func memoryCases() []testCase {
 			h.NUMANodes = append(h.NUMANodes, topology.NUMANode{ID: 4, MemoryBytes: new(uint64(0))})
 		}},
 
-		{id: "RL044", found: true, name: "host of tenants", set: func(h *topology.Host) {
+		{id: "RL044", found: true, name: "host of VMs", set: func(h *topology.Host) {
 			h.Memory.Swap = []topology.Swap{{Path: "/dev/dm-1", SizeBytes: 8 * gib, UsedBytes: 12345678}}
 		}},
 		{id: "RL044", found: true, name: "laptop", from: laptop},
@@ -107,7 +107,7 @@ func memoryCases() []testCase {
 			h.Memory.Swap = []topology.Swap{{Path: "/dev/zram0", SizeBytes: 8 * gib}}
 		}},
 
-		{id: "RL045", found: true, name: "host of tenants", set: func(h *topology.Host) {
+		{id: "RL045", found: true, name: "host of VMs", set: func(h *topology.Host) {
 			h.Memory.NUMABalancing = "1"
 		}},
 		{id: "RL045", found: true, name: "two nodes and nothing hosted", from: laptop, set: func(h *topology.Host) {
@@ -122,10 +122,10 @@ func memoryCases() []testCase {
 			h.Memory.NUMABalancing = "1"
 		}},
 
-		{id: "RL046", found: true, name: "host of tenants", set: func(h *topology.Host) { h.Memory.THP = "always" }},
+		{id: "RL046", found: true, name: "host of VMs", set: func(h *topology.Host) { h.Memory.THP = "always" }},
 		{id: "RL046", found: false, name: "laptop", from: laptop},
 
-		{id: "RL047", found: true, name: "host of tenants", set: func(h *topology.Host) { h.Memory.KSM = "1" }},
+		{id: "RL047", found: true, name: "host of VMs", set: func(h *topology.Host) { h.Memory.KSM = "1" }},
 		{id: "RL047", found: true, name: "laptop", from: laptop, set: func(h *topology.Host) { h.Memory.KSM = "1" }},
 		{id: "RL047", found: false, name: "stopped, with what was merged undone", set: func(h *topology.Host) {
 			h.Memory.KSM = "2"

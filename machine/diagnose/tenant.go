@@ -55,7 +55,7 @@ func sharedCPUs(_ *view, p tenantPair, add func(finding.Finding)) {
 	f := finding.Finding{Severity: finding.Warning, Subject: a.Name + "," + b.Name,
 		Evidence:    all(domain(a, pinEvidence(a)), domain(b, pinEvidence(b))),
 		Consequence: "both may run on CPUs " + both.String() + ": each waits while the other one works",
-		Fix:         "give each tenant CPUs of its own"}
+		Fix:         "give each VM CPUs of its own"}
 	if stopped(a) || stopped(b) {
 		f.Severity = finding.Info
 		f.Consequence = "when both run, both may run on CPUs " + both.String()
@@ -126,7 +126,7 @@ func pinnedOffline(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	add(finding.Finding{Subject: t.Name,
 		Evidence: all(domain(t, "cputune "+want.String()), at("/sys/devices/system/cpu/online",
 			v.CPUs.Online.String())),
-		Consequence: "CPUs " + lost.String() + " are not online: the tenant does not start, or not as it was planned"})
+		Consequence: "CPUs " + lost.String() + " are not online: the VM does not start, or not as it was planned"})
 }
 
 // someUnpinned skips tenants without any pin, which float on purpose.
@@ -137,7 +137,7 @@ func someUnpinned(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 	f := finding.Finding{Severity: finding.Warning, Subject: t.Name,
 		Evidence: domain(t, fmt.Sprintf("vcpu=%d", t.VCPUs), fmt.Sprintf("vcpupin=%d", t.VCPUs-free.Len())),
-		Consequence: fmt.Sprintf("%s float over CPUs of others, and the tenant is as slow as its slowest thread",
+		Consequence: fmt.Sprintf("%s float over CPUs of others, and the VM is as slow as its slowest thread",
 			words.Count(free.Len(), "virtual CPU")),
 		Fix: "pin all virtual CPUs, also those that are not present yet"}
 	if t.Absent != nil && free.IsSubsetOf(*t.Absent) {
@@ -202,7 +202,7 @@ func emulatorShares(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		}
 		f.Severity = finding.Info
 		f.Evidence = domain(t, "vcpupin "+own.String(), "emulatorpin=none")
-		f.Consequence = "its emulator may run on the CPUs of its virtual CPUs, or of another tenant's"
+		f.Consequence = "its emulator may run on the CPUs of its virtual CPUs, or of another VM's"
 		add(f)
 		return
 	}

@@ -28,7 +28,7 @@ func nodesTooSmall(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if len(v.NUMANodes) == 0 {
 		return
 	}
-	f := finding.Finding{Subject: t.Name, Fix: "plan the tenant again on this machine, or change its nodeset"}
+	f := finding.Finding{Subject: t.Name, Fix: "plan the VM again on this machine, or change its nodeset"}
 	var missing []string
 	if t.MemoryNodes != nil { // libvirt and QEMU refuse a missing node
 		for id := range t.MemoryNodes.All() {
@@ -41,7 +41,7 @@ func nodesTooSmall(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 	if len(missing) > 0 {
 		f.Evidence = all(domain(t, nodeSet(t)), at("/sys/devices/system/node", words.Few(missing, 3, ", ")))
-		f.Consequence = "the tenant does not start"
+		f.Consequence = "the VM does not start"
 		add(f)
 		return
 	}
@@ -51,9 +51,9 @@ func nodesTooSmall(v *view, t *topology.Tenant, add func(finding.Finding)) {
 			continue
 		}
 		f.Evidence = all(domain(t, d.said...), words.Few(facts, 4, "; "))
-		f.Consequence = "the tenant does not start, or is killed when it uses more than its NUMA nodes have"
+		f.Consequence = "the VM does not start, or is killed when it uses more than its NUMA nodes have"
 		if d.nodes == nil {
-			f.Fix = "give the tenant less memory than the host has"
+			f.Fix = "give the VM less memory than the host has"
 		}
 		add(f)
 		return
@@ -183,7 +183,7 @@ func farDevice(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 	add(finding.Finding{Subject: t.Name,
 		Evidence: all(words.Few(far, 4, "; "), domain(t, fmt.Sprintf("%s (nodes %s)", pinEvidence(t), join(nodes)))),
-		Fix:      "pin the tenant to CPUs of the device's node, or give it a device of nodes " + join(nodes)})
+		Fix:      "pin the VM to CPUs of the device's node, or give it a device of nodes " + join(nodes)})
 }
 
 // fewPagesLeft skips running tenants, whose pages are no longer free.
@@ -193,9 +193,9 @@ func fewPagesLeft(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 	for _, d := range v.pageDemands(t) {
 		if d.part > 0 {
-			add(finding.Finding{Subject: t.Name, Title: "memory of the tenant is smaller than one of its hugepages",
+			add(finding.Finding{Subject: t.Name, Title: "memory of the VM is smaller than one of its hugepages",
 				Evidence:    domain(t, "memory="+size(d.part), "hugepages="+size(d.pages)),
-				Consequence: "the tenant does not start: QEMU makes no memory that is smaller than its pages",
+				Consequence: "the VM does not start: QEMU makes no memory that is smaller than its pages",
 				Fix:         "take smaller pages for it, or give it a whole one"})
 			return
 		}
@@ -279,7 +279,7 @@ func (v *view) fewPages(t *topology.Tenant, d demand, add func(finding.Finding))
 	add(finding.Finding{Subject: t.Name,
 		Evidence: all(domain(t, "memory="+size(d.bytes), "hugepages="+size(d.pages)),
 			words.Few(facts, 4, "; ")),
-		Consequence: fmt.Sprintf("the tenant does not start: it needs %d free pages of %s and there are %d", d.count,
+		Consequence: fmt.Sprintf("the VM does not start: it needs %d free pages of %s and there are %d", d.count,
 			size(d.pages), free),
 		Fix: "set aside more pages on its NUMA nodes, or stop what holds them"})
 	return true
@@ -332,7 +332,7 @@ func partOfGroup(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		if len(facts) > 0 {
 			add(finding.Finding{Subject: t.Name,
 				Evidence: all(domain(t, "hostdev"), at(groupPath(g), addresses(g.Devices)), words.Few(facts, 4, "; ")),
-				Consequence: "the tenant does not start: drivers of the host work on other devices of IOMMU group " +
+				Consequence: "the VM does not start: drivers of the host work on other devices of IOMMU group " +
 					fmt.Sprint(g.ID)})
 		}
 	}
@@ -395,10 +395,10 @@ func takesHostDevice(v *view, add func(finding.Finding)) {
 			// On a vfio driver it is no longer the screen.
 			if screen != nil && d.PCI == screen.Address && !topology.IsVFIO(screen.Driver) {
 				add(finding.Finding{Subject: t.Name, Severity: finding.Warning,
-					Title: "tenant is given the screen of the host",
+					Title: "VM is given the screen of the host",
 					Evidence: all(domain(t, "hostdev "+d.PCI.String()),
 						at(pci(d.PCI), "class=0x0300", screenFact(screen))),
-					Consequence: "when the tenant starts, the host loses its console",
+					Consequence: "when the VM starts, the host loses its console",
 					Fix: "make another graphics card the primary one in the firmware, or reach the host over the " +
 						"network or a serial console and add initcall_blacklist=sysfb_init to its command line"})
 			}
@@ -408,8 +408,8 @@ func takesHostDevice(v *view, add func(finding.Finding)) {
 			}
 			add(finding.Finding{Subject: t.Name,
 				Evidence:    all(domain(t, "hostdev "+d.PCI.String()), at(pci(d.PCI), need.how)),
-				Consequence: "when the tenant starts, the host loses its " + need.what,
-				Fix:         "take " + d.PCI.String() + " out of the tenant, or move the host to another device first"})
+				Consequence: "when the VM starts, the host loses its " + need.what,
+				Fix:         "take " + d.PCI.String() + " out of the VM, or move the host to another device first"})
 		}
 	}
 }

@@ -158,7 +158,7 @@ func tenantResCases() []testCase {
 			stop(h, "vm00")
 		}},
 		{id: "RL074", found: false, name: "a device each"},
-		{id: "RL074", found: false, name: "named twice by the same tenant", set: func(h *topology.Host) {
+		{id: "RL074", found: false, name: "named twice by the same VM", set: func(h *topology.Host) {
 			give(h, "vm00", gpu0)
 		}},
 
@@ -234,7 +234,7 @@ func tenantResCases() []testCase {
 			dev(h, gpu0).Driver = "nvidia"
 			h.GPUs[0].PersistMode = new(false)
 		}},
-		{id: "RL076", found: false, name: "no tenant has the GPU", set: func(h *topology.Host) {
+		{id: "RL076", found: false, name: "no VM has the GPU", set: func(h *topology.Host) {
 			h.Tenants = nil
 			dev(h, gpu0).Driver = "nvidia"
 			h.GPUs[0].PersistMode = new(true)

@@ -91,7 +91,7 @@ func tenantCases() []testCase {
 			set: func(h *topology.Host) {
 				tenant(h, "vm00").EmulatorCPUs = new(cpus("2-7,34-39"))
 			}},
-		{id: "RL064", found: true, name: "I/O threads on another tenant's", set: func(h *topology.Host) {
+		{id: "RL064", found: true, name: "I/O threads on another VM's", set: func(h *topology.Host) {
 			tenant(h, "vm00").IOThreadCPUs = new(cpus("8"))
 		}},
 		{id: "RL064", found: true, name: "not pinned", set: func(h *topology.Host) {
@@ -100,7 +100,7 @@ func tenantCases() []testCase {
 		{id: "RL064", found: true, name: "an I/O thread is not pinned", set: func(h *topology.Host) {
 			tenant(h, "vm00").FreeIOThreads = 1
 		}},
-		{id: "RL064", found: true, name: "of a tenant without pins, on another's", set: func(h *topology.Host) {
+		{id: "RL064", found: true, name: "of a VM without pins, on another's", set: func(h *topology.Host) {
 			tenant(h, "vm00").Pins, tenant(h, "vm00").EmulatorCPUs = nil, new(cpus("8"))
 		}},
 		{id: "RL064", found: false, name: "not told by virsh vcpuinfo", set: func(h *topology.Host) {
@@ -124,7 +124,7 @@ func tenantCases() []testCase {
 		{id: "RL064", found: false, name: "not pinned, with a cpuset elsewhere", set: func(h *topology.Host) {
 			tenant(h, "vm00").EmulatorCPUs, tenant(h, "vm00").Floating = nil, new(cpus("0,32"))
 		}},
-		{id: "RL064", found: false, name: "on CPUs of a tenant that is shut off", set: func(h *topology.Host) {
+		{id: "RL064", found: false, name: "on CPUs of a VM that is shut off", set: func(h *topology.Host) {
 			tenant(h, "vm00").EmulatorCPUs = new(cpus("8"))
 			tenant(h, "vm01").State = "shut off"
 		}},

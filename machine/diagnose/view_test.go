@@ -57,7 +57,7 @@ func TestAHostServesLabsWhenAnythingOfThemIsThere(t *testing.T) {
 		want bool
 	}{
 		"a laptop":                  {func(*topology.Host) {}, false},
-		"a tenant":                  {func(h *topology.Host) { h.Tenants = []topology.Tenant{{Name: "vm"}} }, true},
+		"a VM":                      {func(h *topology.Host) { h.Tenants = []topology.Tenant{{Name: "vm"}} }, true},
 		"isolated CPUs":             {func(h *topology.Host) { isolate(h, "2-3") }, true},
 		"hugepages":                 {func(h *topology.Host) { h.Memory.Hugepages[0].Total = 1 }, true},
 		"hugepages asked for":       {func(h *topology.Host) { withCmdline(h, "hugepages=8") }, true},
