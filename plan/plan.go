@@ -160,7 +160,7 @@ type Decision struct {
 // Advice is a change to the host that would allow a better plan.
 type Advice struct {
 	What string `json:"what"` // the change, such as "move NIC 0000:41:00.0 to a slot of NUMA node 0"
-	Gain int64  `json:"gain"` // reduction of the plan's cost, in basis points
+	Gain int64  `json:"gain"` // reduction of the plan's score
 	Why  string `json:"why"`
 }
 

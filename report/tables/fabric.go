@@ -139,8 +139,11 @@ func DescribeLinks(name string, c fabric.Counters) *Links {
 	return out
 }
 
-// Text returns a row for each port, in the format of the flags.
+// Text returns a row for each port, in the format of the flags, with the settings of any port as columns.
 func (l *Links) Text() string {
+	if !slices.ContainsFunc(l.Ports, func(p fabric.PortLink) bool { return p.Link != (fabric.Link{}) }) {
+		return "nothing is set on the links of lab " + words.Plain(l.Lab) + "\n"
+	}
 	g := show.NewGrid(append(linkHead(), "link")...)
 	for _, p := range l.Ports {
 		state := ""
@@ -149,7 +152,7 @@ func (l *Links) Text() string {
 		}
 		g.Add(append(append([]string{p.Name}, linkCells(p.Link)...), state)...)
 	}
-	return g.String()
+	return g.WithoutEmpty().String()
 }
 
 // linkHead is named after the flags of rackless link set.

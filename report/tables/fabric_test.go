@@ -88,10 +88,14 @@ func TestLinkGrids(t *testing.T) {
 	}
 	c.Ports[1].Link.Down = true
 	want = "" +
-		"PORT   RATE  BURST  DELAY  JITTER  LOSS  REORDER  TRUST              ECN  BUFFER  PFC  SEED  LINK\n" +
-		"vm00  1Gbit      -   50us       -  0.1%        -      -  30KiB:90KiB:10%       -    -     -  -\n" +
-		"vm01      -      -      -       -     -        -      -                -       -    -     -  set down\n"
+		"PORT   RATE  DELAY  LOSS              ECN  LINK\n" +
+		"vm00  1Gbit   50us  0.1%  30KiB:90KiB:10%  -\n" +
+		"vm01      -      -     -                -  set down\n"
 	if diff := cmp.Diff(want, DescribeLinks("pair", c).Text()); diff != "" {
-		t.Errorf("fabric set (-want +got):\n%s", diff)
+		t.Errorf("link set (-want +got):\n%s", diff)
+	}
+	c.Ports[0].Link, c.Ports[1].Link = fabric.Link{}, fabric.Link{}
+	if got := DescribeLinks("pair", c).Text(); got != "nothing is set on the links of lab pair\n" {
+		t.Errorf("without settings: %q", got)
 	}
 }
