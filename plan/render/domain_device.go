@@ -187,9 +187,9 @@ func (m *machine) address(id string) (topology.PCIAddr, error) {
 	}
 	a, err := topology.ParsePCIAddr(id)
 	if err != nil {
-		return a, fmt.Errorf("device %q has no PCI address: the host was read from what names devices only (%s); "+
-			"read the machine itself (rackless host snapshot) "+
-			"and plan again", id, cmp.Or(m.in.Plan.Host.Provenance.Kind, "a matrix"))
+		return a, fmt.Errorf("device %q has no PCI address: the host was read from a text that only names devices "+
+			"(%s); write a snapshot there (rackless host snapshot --out FILE), and give it to --host", id,
+			cmp.Or(m.in.Plan.Host.Provenance.Kind, "a matrix"))
 	}
 	return a, nil
 }

@@ -78,9 +78,9 @@ func check(in *render.Input) error {
 		}
 		for _, c := range n.Cards {
 			if _, err := topology.ParsePCIAddr(c.ID); err != nil {
-				return fmt.Errorf("device %q of node %q has no PCI address: the host was read from what names "+
-					"devices only (%s); read the machine itself (rackless host snapshot) and plan again", c.ID, n.Name,
-					cmp.Or(in.Plan.Host.Provenance.Kind, "a matrix"))
+				return fmt.Errorf("device %q of node %q has no PCI address: the host was read from a text that only "+
+					"names devices (%s); write a snapshot there (rackless host snapshot --out FILE), and give it to "+
+					"--host", c.ID, n.Name, cmp.Or(in.Plan.Host.Provenance.Kind, "a matrix"))
 			}
 		}
 	}
