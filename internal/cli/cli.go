@@ -137,7 +137,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	}
 	// cobra sets its default only when it looks for suggestions itself.
 	cmd.SuggestionsMinimumDistance = 2
-	names := cmd.SuggestionsFor(args[0])
+	names := likeliest(args[0], cmd.SuggestionsFor(args[0]))
 	for _, c := range cmd.Commands() {
 		if slices.Contains(c.SuggestFor, args[0]) { // an alias of one command, so similar names are not meant
 			names = []string{c.Name()}
@@ -148,6 +148,27 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 		hint = "; did you mean " + strings.Join(names, " or ") + "?"
 	}
 	return Usagef(cmd, "unknown command %q%s", args[0], hint)
+}
+
+// likeliest returns the names with the fewest wrong letters. The beginning of a name and letters in another order count
+// as one.
+func likeliest(word string, names []string) []string {
+	letters := func(s string) string {
+		b := []byte(s)
+		slices.Sort(b)
+		return string(b)
+	}
+	wrong := func(name string) int {
+		if strings.HasPrefix(name, word) || letters(name) == letters(word) {
+			return 1
+		}
+		return strictyaml.Distance(word, name)
+	}
+	fewest := len(word) + 1
+	for _, name := range names {
+		fewest = min(fewest, wrong(name))
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return wrong(name) > fewest })
 }
 
 // FlagError adds the most similar flag and a pointer to the help.

@@ -408,6 +408,11 @@ func Explain(words []string) (Explanation, string, error) {
 		out.Codes = append(out.Codes, codes...)
 		texts = append(texts, lists.Map(codes, Code.Text)...)
 		if len(codes)+len(messages) == 0 {
+			near := lists.Filter(Names(), func(name string) bool { return len(id) > 2 && strings.Contains(name, id) })
+			if len(near) > 0 {
+				return out, "", fmt.Errorf("%q is not a known finding or error code; did you mean %s?", id,
+					strings.Join(near, " or "))
+			}
 			return out, "", fmt.Errorf("%q is not a known finding or error code; rackless explain lists "+
 				"the findings, and codes are such as \"status 12\" or \"vendor err 81\"", id)
 		}
