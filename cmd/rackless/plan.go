@@ -204,7 +204,7 @@ func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned, b
 	planview.Table(&b, r.Plan, options)
 	if o.explain {
 		planview.Explain(&b, r.Plan, options)
-		b.WriteString("\n" + evidence.Text())
+		b.WriteString("\n" + show.Fold(evidence.Text(), options.Width))
 	}
 	if o.compare {
 		planview.Compare(&b, r.Plan, r.Others, options)

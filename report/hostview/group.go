@@ -117,6 +117,7 @@ func (g *Group) add(host string, findings []finding.Finding) {
 func (g Group) WriteTable(w io.Writer, o TableOptions) error {
 	t := &terminal{Terminal: show.NewTerminal(w, o.Width, 80, o.Color)}
 	grid := show.NewGrid("host", "machine", "cpus>", "numa>", "memory>", "gpus>", "nics>", "kernel", "findings")
+	narrow := show.NewGrid("host", "cpus>", "numa>", "memory>", "gpus>", "nics>", "findings")
 	for _, m := range g.Hosts {
 		memory := ""
 		if m.MemoryBytes != nil {
@@ -126,10 +127,21 @@ func (g Group) WriteTable(w io.Writer, o TableOptions) error {
 		if m.Findings > 0 {
 			found = fmt.Sprintf("%d, worst %s", m.Findings, m.Worst)
 		}
-		grid.Add(m.Name, m.Model, strconv.Itoa(m.CPUs), strconv.Itoa(m.NUMANodes), memory, strconv.Itoa(m.GPUs),
-			strconv.Itoa(m.NICs), m.Kernel, found)
+		cpus, nodes, gpus, nics := strconv.Itoa(m.CPUs), strconv.Itoa(m.NUMANodes), strconv.Itoa(m.GPUs),
+			strconv.Itoa(m.NICs)
+		grid.Add(m.Name, m.Model, cpus, nodes, memory, gpus, nics, m.Kernel, found)
+		narrow.Add(m.Name, cpus, nodes, memory, gpus, nics, found)
 	}
-	fmt.Fprint(t, grid.Fit(o.Width))
+	wide := 0
+	for line := range strings.Lines(grid.String()) {
+		wide = max(wide, text.StringWidth(strings.TrimRight(line, " \n")))
+	}
+	if o.Width > 0 && wide > o.Width {
+		fmt.Fprint(t, narrow.Fit(o.Width))
+		g.writeMachines(t)
+	} else {
+		fmt.Fprint(t, grid)
+	}
 	if len(g.Findings) > 0 {
 		t.Title("Findings")
 	}
@@ -139,6 +151,23 @@ func (g Group) WriteTable(w io.Writer, o TableOptions) error {
 	}
 	g.writeOutliers(t)
 	return t.Flush()
+}
+
+// writeMachines lists models and kernels with their hosts, if the table has no room for them.
+func (g Group) writeMachines(t *terminal) {
+	var hosts group.By[string, string]
+	for _, m := range g.Hosts {
+		kernel := ""
+		if m.Kernel != "" {
+			kernel = ", kernel " + m.Kernel
+		}
+		hosts.Add(m.Model+kernel, m.Name)
+	}
+	t.Title("Machines")
+	for _, model := range hosts.Keys {
+		t.Wrap("  ", "    ", model)
+		t.Wrap("    ", "    ", g.some(hosts.Of(model)), text.Faint)
+	}
 }
 
 // writeOutliers puts everything about one odd machine in one place.
