@@ -19,7 +19,7 @@ import (
 )
 
 func newNICCmd(a *app) *cobra.Command {
-	return grouping("nic", "List the emulated ConnectX adapters of labs, make them fail, reset them, or serve them",
+	return grouping("nic", "List the emulated ConnectX NICs of labs, make them fail, reset them, or serve them",
 		newNICLsCmd(a), newNICFaultCmd(a), newNICResetCmd(a), newNICServeCmd(a))
 }
 
@@ -28,7 +28,7 @@ func newNICLsCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "ls [LAB]",
 		Aliases:           []string{"list"},
-		Short:             "List the emulated adapters, as they are now",
+		Short:             "List the emulated NICs, as they are now",
 		Args:              cli.MaxArgs(1, "at most one lab"),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -47,7 +47,7 @@ func newNICLsCmd(a *app) *cobra.Command {
 				}
 			}
 			if len(out.Adapters) == 0 && !show.ForPrograms(format) {
-				return a.show("no running lab has emulated adapters; ask for them with nic: connectx-4-lx in a " +
+				return a.show("no running lab has emulated NICs; ask for them with nic: connectx-4-lx in a " +
 					"lab file\n")
 			}
 			return a.print(format, out, tables.AdapterGrid(out))
@@ -68,7 +68,7 @@ func newNICFaultCmd(a *app) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:               "fault NODE",
-		Short:             "Make an emulated adapter fail, or work again",
+		Short:             "Make an emulated NIC fail, or work again",
 		Long:              strings.Join(list, "\n"), // for the %s in the help
 		Args:              cli.ExactArgs(1, "one node"),
 		ValidArgsFunction: a.completeNodes,
@@ -98,7 +98,7 @@ func newNICResetCmd(a *app) *cobra.Command {
 	var nic, format string
 	cmd := &cobra.Command{
 		Use:               "reset NODE",
-		Short:             "Reset an emulated adapter while it is in use",
+		Short:             "Reset an emulated NIC while it is in use",
 		Args:              cli.ExactArgs(1, "one node"),
 		ValidArgsFunction: a.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -38,7 +38,7 @@ func newNICServeCmd(a *app) *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
 		Use:   "serve --socket PATH",
-		Short: "Emulate adapters for virtual machines that you start yourself",
+		Short: "Emulate NICs for virtual machines that you start yourself",
 		Args:  cli.ExactArgs(0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			adapters, err := f.adapters()
@@ -52,11 +52,11 @@ func newNICServeCmd(a *app) *cobra.Command {
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringArrayVar(&f.sockets, "socket", nil, "`PATH` of the socket for QEMU; again for more adapters on one switch")
-	fs.StringArrayVar(&f.macs, "mac", nil, "`ADDRESS` of each adapter; else one that follows from the socket's path")
+	fs.StringArrayVar(&f.sockets, "socket", nil, "`PATH` of the socket for QEMU; again for more NICs on one switch")
+	fs.StringArrayVar(&f.macs, "mac", nil, "`ADDRESS` of each NIC; else one that follows from the socket's path")
 	fs.StringVar(&f.fabric, "fabric", "", "running `LAB` to join, or a directory whose switch other servers share")
 	f.model = connectx.ConnectX5
-	cli.EnumFlag(cmd, &f.model, "model", "", "model of the adapters", connectx.Models()...)
+	cli.EnumFlag(cmd, &f.model, "model", "", "model of the NICs", connectx.Models()...)
 	cli.EnumFlag(cmd, &f.print, "print", "", "print the lines for this program, and end", servedFor...)
 	cli.OfferWords(cmd, "mac")
 	cli.Offer(cmd, "fabric", func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
@@ -71,7 +71,7 @@ func (f *serveFlags) adapters() (list []serve.Adapter, err error) {
 	case len(f.sockets) == 0:
 		return nil, errors.New("want --socket PATH")
 	case len(f.sockets) > maxServed:
-		return nil, fmt.Errorf("want at most %d adapters, have %d", maxServed, len(f.sockets))
+		return nil, fmt.Errorf("want at most %d NICs, have %d", maxServed, len(f.sockets))
 	case len(f.macs) > 0 && len(f.macs) != len(f.sockets):
 		return nil, fmt.Errorf("%s for %s: want one for each, or none", words.Count(len(f.macs), "address"),
 			words.Count(len(f.sockets), "socket"))
@@ -97,7 +97,7 @@ func (f *serveFlags) adapters() (list []serve.Adapter, err error) {
 			}
 		}
 		if paths[x.Socket] || addresses[x.MAC.String()] {
-			return nil, fmt.Errorf("--socket %s: its path or its address %s is that of another adapter", socket, x.MAC)
+			return nil, fmt.Errorf("--socket %s: its path or its address %s is that of another NIC", socket, x.MAC)
 		}
 		paths[x.Socket], addresses[x.MAC.String()] = true, true
 		list = append(list, x)
@@ -191,7 +191,7 @@ func servedText(program string, adapters []serve.Adapter) string {
 			self = "/usr/local/bin/rackless"
 		}
 		fmt.Fprintf(&b,
-			"[Unit]\nDescription=Emulated ConnectX adapters\n\n[Service]\nExecStart=%s nic serve --model %s",
+			"[Unit]\nDescription=Emulated ConnectX NICs\n\n[Service]\nExecStart=%s nic serve --model %s",
 			self, adapters[0].Model)
 		for _, x := range adapters {
 			fmt.Fprintf(&b, " --socket %s --mac %s", x.Socket, x.MAC)
