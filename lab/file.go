@@ -198,8 +198,9 @@ type settings struct {
 	// GPU0, a selector, or a list of these. The qemu driver emulates a count of them, or {count: 2, memory: 1GiB,
 	// beside: eth1, path: sys}, for nodes with the package set gpu.
 	GPUs *fileDevices `json:"gpus,omitempty" rule:"gpus"`
-	// Machine on which an emulated node is modelled: h20, a server with 8 GPUs and 4 NICs in 2 NUMA nodes. It decides
-	// nics and gpus, and gives the defaults of cpus, memory, image and nic.
+	// Machine on which an emulated node is modelled: h20, a server with 8 GPUs and 4 NICs in 2 NUMA nodes, or
+	// h20-small, a GPU of it with 2 NICs at a 200th of its rates. It decides nics and gpus, and gives the defaults of
+	// cpus, memory, image and nic.
 	Profile *ProfileName `json:"profile,omitempty"`
 	// Fabric ports of the node that are virtual functions of the host's NICs: a count, the address or the name of a
 	// NIC, a selector, or a list of these. The qemu driver has none.

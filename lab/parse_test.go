@@ -65,7 +65,7 @@ func TestExamples(t *testing.T) {
 	sizes := map[string]int{"pair": 2, "sixteen": 16, "sixtyfour": 64, "full": 6, "connectx": 2, "incast": 6,
 		"soft-roce": 2, "epyc-pair": 2, "epyc-lab": 2, "h20-four": 4, "h20-vfs": 8, "h20-two": 2, "r740-one": 1,
 		"r740-eight": 8, "slurm": 4, "cluster": 4, "cluster-sixteen": 16, "vsphere": 16, "course": 2, "arm64": 2,
-		"gpu": 2, "gpu-matrix": 2, "h20": 2, "two-gpus": 2}
+		"gpu": 2, "gpu-matrix": 2, "gpudirect": 2, "h20": 2, "two-gpus": 2}
 	files, err := filepath.Glob("../examples/*.yaml")
 	if err != nil || len(files) < len(sizes) {
 		t.Fatalf("found %q, %v", files, err)

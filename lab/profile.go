@@ -25,7 +25,8 @@ type Profile struct {
 
 // profiles has h20 with the paths of "nvidia-smi topo -m" on a real server (examples/hosts/h20.txt). Its rates are
 // means of ib_write_bw there from NIC0: 195 Gb/s to GPU1; 178.8 and 175.8 to GPU2 and GPU3, while GPU0 reached 195;
-// 124.4, 124.2, 124.3 and 119.1 to the others.
+// 124.4, 124.2, 124.3 and 119.1 to the others. h20-small has GPU1 with the first NIC of each NUMA node, at a 200th of
+// these rates: an emulated lab keeps them, so that the path makes a difference.
 func profiles() []Profile {
 	gpu := func(nic int, path GPUPath) DeviceRequest {
 		return DeviceRequest{Count: 1, Model: "h20", Memory: 64 * MiB, Beside: fmt.Sprintf("eth%d", nic), Path: path}
@@ -36,6 +37,11 @@ func profiles() []Profile {
 		GPUs: []DeviceRequest{gpu(0, GPUPathNode), gpu(0, GPUPathPIX), gpu(1, GPUPathNode), gpu(1, GPUPathPIX),
 			gpu(2, GPUPathPIX), gpu(3, GPUPathNode), gpu(3, GPUPathPIX), gpu(3, GPUPathNode)},
 		Rates: map[GPUPath]int64{GPUPathPIX: 195e9, GPUPathNode: 177e9, GPUPathSYS: 123e9},
+	}, {
+		Name: "h20-small", CPUs: 1, Memory: DefaultFullMemory, Image: "debian-13+gpu", NIC: NICConnectX6,
+		NICs:  []DeviceRequest{{Count: 1, NUMANode: new(0)}, {Count: 1, NUMANode: new(1)}},
+		GPUs:  []DeviceRequest{gpu(0, GPUPathPIX)},
+		Rates: map[GPUPath]int64{GPUPathPIX: 975e6, GPUPathSYS: 615e6},
 	}}
 }
 
@@ -44,10 +50,23 @@ func (p Profile) RateText() string {
 	var all []string
 	for _, path := range gpuPaths() {
 		if r := p.Rates[path]; r > 0 {
-			all = append(all, fmt.Sprintf("%s %d", path, r/1e9))
+			all = append(all, fmt.Sprintf("%s %g", path, float64(r)/1e9))
 		}
 	}
 	return strings.Join(all, ", ") + " Gb/s"
+}
+
+// ModelledRates lists the profiles of the nodes with their rates, "profile h20: pix 195, node 177, sys 123 Gb/s", or
+// returns "".
+func (l *Lab) ModelledRates() string {
+	var all []string
+	for _, n := range l.Nodes {
+		p, ok := ProfileOf(n.Profile)
+		if text := fmt.Sprintf("profile %s: %s", n.Profile, p.RateText()); ok && !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	}
+	return strings.Join(all, "; ")
 }
 
 // A ProfileName is the name of a profile.

@@ -58,10 +58,12 @@ func TestProfile(t *testing.T) {
 			"debian-12+gpu connectx-7 4 8 2",
 		"defaults: {profile: h20, cpus: auto, vfs: 0}\nnodes: {vm: {}}": "h20 2 512MiB debian-13+gpu connectx-6 4 8 2",
 		"nodes: {vm: {image: a.qcow2, profile: h20, nic: auto}}":        "h20 2 512MiB a.qcow2 auto 4 8 2",
-		"nodes: {vm: {gpus: {path: sys}}}":                              " 1 256MiB builtin auto 1 1 2",
-		"nodes: {vm: {gpus: {path: node}}}":                             " 1 256MiB builtin auto 1 1 1",
-		"nodes: {vm: {gpus: {path: phb}, guest_numa: off}}":             " 1 256MiB builtin auto 1 1 0",
-		"nodes: {vm: {nics: [1, {numa_node: 1}]}}":                      " 1 256MiB builtin auto 2 0 2",
+		"nodes: {vm: {profile: h20-small}}": "h20-small 1 512MiB debian-13+gpu connectx-6 " +
+			"2 1 2",
+		"nodes: {vm: {gpus: {path: sys}}}":                  " 1 256MiB builtin auto 1 1 2",
+		"nodes: {vm: {gpus: {path: node}}}":                 " 1 256MiB builtin auto 1 1 1",
+		"nodes: {vm: {gpus: {path: phb}, guest_numa: off}}": " 1 256MiB builtin auto 1 1 0",
+		"nodes: {vm: {nics: [1, {numa_node: 1}]}}":          " 1 256MiB builtin auto 2 0 2",
 	} {
 		l := mustParse(t, "name: x\n"+text)
 		n := l.Nodes[0]

@@ -104,7 +104,7 @@ func TestSupportedExamples(t *testing.T) {
 	}
 	runs := map[string]bool{"pair": true, "sixteen": true, "sixtyfour": true, "connectx": true, "incast": true,
 		"soft-roce": true, "cluster": true, "cluster-sixteen": true, "slurm": true, "course": true, "arm64": true,
-		"gpu": true, "gpu-matrix": true, "h20": true}
+		"gpu": true, "gpu-matrix": true, "h20": true, "gpudirect": true}
 	for _, path := range files {
 		b, err := os.ReadFile(path)
 		if err != nil {
@@ -121,7 +121,8 @@ func TestSupportedExamples(t *testing.T) {
 }
 
 func TestRatesOfPaths(t *testing.T) {
-	l, err := lab.Parse("f", []byte("name: x\nnodes: {a: {profile: h20}, b: {image: debian-13+gpu, gpus: 2}}"))
+	l, err := lab.Parse("f", []byte("name: x\nnodes: {a: {profile: h20}, b: {image: debian-13+gpu, gpus: 2}, "+
+		"c: {profile: h20-small}}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,8 +136,15 @@ func TestRatesOfPaths(t *testing.T) {
 	if got := pathRates(l.Nodes[1], 0); got != nil {
 		t.Errorf("rates without a profile: %v", got)
 	}
-	p, _ := lab.ProfileOf("h20")
-	if got := p.RateText(); got != "pix 195, node 177, sys 123 Gb/s" {
-		t.Errorf("the rates are %q", got)
+	for nic, want := range []int64{975e6, 615e6} {
+		if got := pathRates(l.Nodes[2], nic); !slices.Equal(got, []int64{want}) {
+			t.Errorf("h20-small, eth%d: rates %v, want %d", nic, got, want)
+		}
+	}
+	for profile, want := range map[lab.ProfileName]string{"h20": "pix 195, node 177, sys 123 Gb/s",
+		"h20-small": "pix 0.975, sys 0.615 Gb/s"} {
+		if p, _ := lab.ProfileOf(profile); p.RateText() != want {
+			t.Errorf("the rates of %s are %q, want %q", profile, p.RateText(), want)
+		}
 	}
 }
