@@ -41,6 +41,7 @@ const (
 	toolNIXL        = "nixl"
 	toolGloo        = "gloo"
 	toolUCC         = "ucc"
+	toolVRAM        = "vram"
 )
 
 type noSetup struct{}
@@ -55,7 +56,8 @@ func (noSetup) Server(bench.Endpoint, bench.Options) []string { return nil }
 
 // catalogue has the order to run them.
 var catalogue = slices.Concat(perftestEngines, iperf3Engines, pingEngines, ucxEngines, fiPingpongEngines, hostTools,
-	nvbandwidthEngines, ncclEngines, osuEngines, mpiEngines, applications, transferEngines, allReduceEngines)
+	nvbandwidthEngines, ncclEngines, osuEngines, mpiEngines, applications, transferEngines, allReduceEngines,
+	vramEngines)
 
 // defaults need tools that every node image contains.
 var defaults = []string{"ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_send_lat", "ib_read_lat",
@@ -105,6 +107,10 @@ func variant(e bench.Engine, words []string) (bench.Engine, error) {
 		err := applyAll(words, p.apply)
 		e.Plugin, e.Name = p, p.name()
 		return e, err
+	case vramWrite:
+		err := applyAll(words, p.apply)
+		e.Plugin, e.Name = p, p.name()
+		return e, err
 	case perftest:
 		err := applyAll(words, p.apply)
 		err = cmp.Or(err, p.permitted())
@@ -139,8 +145,7 @@ func Suite(name string) ([]bench.Engine, error) {
 		return GPUDirect(1, 1), nil
 	}
 	out := slices.DeleteFunc(Catalogue(), func(e bench.Engine) bool {
-		return name != bench.SuiteAll &&
-			e.Suite != name
+		return e.Suite == bench.SuiteGPUDirect || name != bench.SuiteAll && e.Suite != name
 	})
 	if name != bench.SuiteRDMA && name != bench.SuiteAll {
 		return out, nil

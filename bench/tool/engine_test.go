@@ -104,7 +104,7 @@ func TestEveryEngineIsFoundByItsName(t *testing.T) {
 		`gpu_bandwidth_h2d, gpu_bandwidth_d2h, gpu_bandwidth_local, nccl_all_reduce, osu_bw, osu_bibw, ` +
 		`osu_latency, osu_allreduce, osu_alltoall, mpi_latency, mpi_mbw_mr, mpi_allreduce, mpi_alltoall, ` +
 		`7zip, lammps, gromacs, openfoam, hpcc, mooncake_write, mooncake_read, nixl_write, nixl_read, ` +
-		`gloo_all_reduce, ucc_all_reduce`
+		`gloo_all_reduce, ucc_all_reduce, vram_write_bw`
 	if err == nil || err.Error() != want {
 		t.Errorf("got error %v, want %s", err, want)
 	}

@@ -28,7 +28,7 @@ func TestThePageOnMeasuringHasTheEnginesOfTheSuites(t *testing.T) {
 	sizes := regexp.MustCompile(`^((?:osu|gloo)_\w+ -m )\d+:\d+ -i \d+ -x \d+$`)
 	log := regexp.MustCompile(`-md\d+`)
 	counts := regexp.MustCompile(`-b \d+ -e \d+ -n N -w N/10$`)
-	path := regexp.MustCompile(`/usr/local/bin/(rackless-nixl)-\w+`)
+	path := regexp.MustCompile(`/usr/local/bin/(rackless-(?:nixl|vram))-\w+`)
 	text := func(argv []string) string {
 		s := log.ReplaceAllString(mpi.ReplaceAllString(words.Replace(strings.Join(argv, " ")), "${1}SIZES"), "-mdLOG")
 		s = path.ReplaceAllString(sizes.ReplaceAllString(s, "${1}SIZES"), "$1")
