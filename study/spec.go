@@ -95,6 +95,7 @@ const (
 	prefixLab        = "lab."        // as in lab.fabric.mtu
 	prefixLink       = "link."       // of every port, as in link.loss
 	prefixSimulation = "simulation." // as in simulation.switch.ecn
+	prefixTest       = "test."       // of words after the names of tests, as in test.nic: [nic0, nic1]
 	// Ranks of tests over several nodes.
 	FactorMPINodes     = "mpi.nodes"     // the first so many
 	FactorMPIRanks     = "mpi.ranks"     // number per node
@@ -153,6 +154,24 @@ func Group(g bench.Group, settings map[string]string) bench.Group {
 	}
 	return g
 }
+
+// TestName returns the name of a test in a cell: words of factors such as test.nic follow it, in the order of the
+// factors. A control has none.
+func (s *Spec) TestName(m Measure, settings map[string]string) string {
+	name := m.Test
+	for _, f := range s.Factors {
+		level := settings[f.Name]
+		if _, ok := strings.CutPrefix(f.Name, prefixTest); ok && !m.Control && level != plainTest {
+			name += "/" + level
+		}
+	}
+	return name
+}
+
+// plainTest is the level of a factor of tests that adds no word.
+const plainTest = "plain"
+
+var testWords = lazyregexp.New(`^[a-z][a-z0-9]*(/[a-z][a-z0-9]*)*$`)
 
 // links are named as in fabric set.
 var links = []string{"rate", "delay", "jitter", "loss", "reorder", "trust", "ecn", "buffer", "pfc"}
@@ -439,6 +458,17 @@ func (f *Factor) check() error {
 		}
 		return nil
 	}
+	if kind, is := strings.CutPrefix(f.Name, prefixTest); is {
+		i := slices.IndexFunc(f.Levels, func(l string) bool { return !testWords().MatchString(l) })
+		switch {
+		case kind == "":
+			return fmt.Errorf("factor %s: want test. and a name for what the words choose, as test.nic", f.Name)
+		case i >= 0:
+			return fmt.Errorf("factor %s: level %s: want words that follow the name of a test after a slash, such as "+
+				"nic1 or cuda0/dmabuf, or %s for none", f.Name, f.Levels[i], plainTest)
+		}
+		return nil
+	}
 	switch {
 	case isLink && !slices.Contains(links, link):
 		return fmt.Errorf("factor %s: want link. and one of %s", f.Name, strings.Join(links, ", "))
@@ -448,7 +478,7 @@ func (f *Factor) check() error {
 		return nil
 	case !ok:
 		return fmt.Errorf("factor %s: want %s, %s, %s, %s, a key of the lab file such as lab.fabric.mtu, an "+
-			"impairment such as link.loss, or what ranks run on, such as %s", f.Name,
+			"impairment such as link.loss, words of tests such as test.nic, or what ranks run on, such as %s", f.Name,
 			FactorPlacement, FactorIsolation, FactorContention, FactorHugepages, FactorMPINodes)
 	}
 	for _, l := range f.Levels {

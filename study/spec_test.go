@@ -3,6 +3,7 @@ package study_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,6 +29,10 @@ func TestWhatIsWrongWithAStudyFileIsNamed(t *testing.T) {
 			`study.yaml:4:22: factors.placement: wrong type (have "pin", want a list)`},
 		{"an unknown factor", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {colour: [red, blue]}\n",
 			"factor colour: want placement, isolation"},
+		{"words of a test without a name", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {test.: [a, b]}\n",
+			"factor test.: want test. and a name for what the words choose"},
+		{"words of a test that are none",
+			"name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {test.nic: [nic0, 1]}\n", "factor test.nic: level 1: want words that follow the name of a test"},
 		{"an unknown level", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {placement: [default, pinned]}\n",
 			"factor placement: level pinned: want one of default, pin,"},
 		{"too many warm-ups", "name: a\nlab: b\nmeasure: [{test: iperf3, warm_ups: 101}]\nfactors: {contention: " +
@@ -94,6 +99,28 @@ func TestWhatIsWrongWithAStudyFileIsNamed(t *testing.T) {
 				t.Errorf("got  %v\nwant %s", err, tt.want)
 			}
 		})
+	}
+}
+
+func TestFactorsOfTests(t *testing.T) {
+	t.Parallel()
+	s, err := study.Parse("s.yaml", []byte("name: a\nlab: b\nmeasure: [{test: ib_write_bw}, {test: iperf3, control: "+
+		"true}]\nfactors: {test.nic: [nic0, nic1], link.rate: [1Gbit], test.memory: {main: plain, VRAM: "+
+		"cuda0/dmabuf}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, c := range s.Cells() {
+		for _, m := range s.Measure {
+			names = append(names, s.TestName(m, s.Settings(c)))
+		}
+	}
+	slices.Sort(names)
+	want := []string{"ib_write_bw/nic0", "ib_write_bw/nic0/cuda0/dmabuf", "ib_write_bw/nic1",
+		"ib_write_bw/nic1/cuda0/dmabuf", "iperf3", "iperf3", "iperf3", "iperf3"}
+	if !slices.Equal(names, want) {
+		t.Errorf("the tests are %q, want %q", names, want)
 	}
 }
 

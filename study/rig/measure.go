@@ -24,7 +24,7 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 		r.tell(m.Test)
 		return r.incast(ctx, m, word)
 	}
-	e, err := tool.EngineByName(m.Test)
+	e, err := tool.EngineByName(r.spec.TestName(m, r.settings))
 	if err != nil {
 		return nil, err
 	}
@@ -63,20 +63,27 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 		}
 		runner.Launcher = launcher
 		samples, err := runner.RunLocal(ctx, e.In(g), from, o)
-		for i := range samples { // so that cells can be compared
-			samples[i].Test = m.Test
-		}
-		return samples, err
+		return named(m, samples), err
 	}
 	if e.Local {
-		return runner.RunLocal(ctx, e, from, o)
+		samples, err := runner.RunLocal(ctx, e, from, o)
+		return named(m, samples), err
 	}
 	to, err := r.rack.EndpointOf(server, nic)
 	if err != nil {
 		return nil, err
 	}
 	to.Place = o.ServerPlace(m.ServerCPU, m.ServerNUMA)
-	return runner.Run(ctx, e, from, to, o)
+	samples, err := runner.Run(ctx, e, from, to, o)
+	return named(m, samples), err
+}
+
+// named gives samples the name of the study's test, without words of a cell, so that cells can be compared.
+func named(m study.Measure, samples []bench.Sample) []bench.Sample {
+	for i := range samples {
+		samples[i].Test = m.Test
+	}
+	return samples
 }
 
 func (r *Rig) runner(m study.Measure) *bench.Runner {

@@ -146,7 +146,19 @@ func (r *Rig) check(settings map[string]string) error {
 		return err
 	}
 	for _, m := range r.spec.Measure {
-		e, _ := tool.EngineByName(m.Test) // an incast has no engine
+		name := r.spec.TestName(m, settings)
+		e, err := tool.EngineByName(name)
+		switch _, incast := m.Incast(); {
+		case incast && name != m.Test:
+			return fmt.Errorf("measure: %s: it takes no words of factors, and one makes it %s", m.Test, name)
+		case err != nil && !incast:
+			return fmt.Errorf("measure: %w", err)
+		}
+		if nic, ok := e.NIC(); ok {
+			if err := r.checkNIC(l, e.Name, nic); err != nil {
+				return err
+			}
+		}
 		if g, ok := e.Group(); ok {
 			if _, _, err := (&mpi.Launcher{Lab: l}).Size(study.Group(g, settings)); err != nil {
 				return fmt.Errorf("measure: %s: %w", m.Test, err)
@@ -163,6 +175,18 @@ func (r *Rig) check(settings map[string]string) error {
 			[]string{"none", "one"}[n], client, server)
 	}
 	return nil
+}
+
+// checkNIC wants the pair to have a NIC of this number.
+func (r *Rig) checkNIC(l *lab.Lab, test string, nic int) error {
+	client, server, err := r.pair(l)
+	for _, n := range l.Nodes {
+		if err == nil && (n.Name == client || n.Name == server) && nic >= len(n.NICs) {
+			err = fmt.Errorf("measure: %s: node %s has no NIC %d: it has %d, numbered from 0", test, n.Name, nic,
+				len(n.NICs))
+		}
+	}
+	return err
 }
 
 // Ready returns a [BootError] if a cell needs another boot.

@@ -121,6 +121,7 @@ func TestCellsThatCannotBeHadAreRefusedBeforeAnythingIsMeasured(t *testing.T) {
 		{"a real host's placement", pairLab, "  placement: [default, wrong-numa]\n",
 			"it takes a lab with driver: libvirt"},
 		{"one node", "name: one\nnodes:\n  vm00: {}\n", "  link.loss: [\"0\", 1%]\n", "lab one has 1 node"},
+		{"words that no test has", pairLab, "  test.way: [plain, staged]\n", "iperf3 has no variants"},
 		{"a GPU", "name: gpu\nnodes:\n  vm00: {gpus: 1}\n  vm01: {}\n", "  link.loss: [\"0\", 1%]\n", "vm00"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -129,6 +130,26 @@ func TestCellsThatCannotBeHadAreRefusedBeforeAnythingIsMeasured(t *testing.T) {
 				t.Errorf("got  %v\nwant %s", err, tt.want)
 			}
 		})
+	}
+}
+
+func TestTestsOfACell(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ test, factors, want string }{
+		{"ib_write_bw", "  test.pairs: [plain, q4]\n", ""},
+		{"ib_write_bw", "  test.nic: [nic0, nic1]\n",
+			"measure: ib_write_bw/nic1: node vm00 has no NIC 1: it has 1, numbered from 0"},
+		{"ib_write_bw", "  test.pairs: [plain, nine]\n", `test "ib_write_bw/nine": "nine" is unknown`},
+	} {
+		if _, err := rigOf(t, pairLab, tt.test, tt.factors); (err == nil) != (tt.want == "") ||
+			err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s, %s: error %v, want %q", tt.test, tt.factors, err, tt.want)
+		}
+	}
+	four := "name: four\nnodes: {vm: {count: 4}}\n"
+	if _, err := rigOf(t, four, "incast", "  test.pairs: [plain, q4]\n"); err == nil ||
+		!strings.Contains(err.Error(), "measure: incast: it takes no words of factors, and one makes it incast/q4") {
+		t.Errorf("an incast: error %v", err)
 	}
 }
 
