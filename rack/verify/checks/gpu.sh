@@ -26,4 +26,8 @@ for d in *; do
 		done ;;
 	esac
 done
+for f in /etc/nccl.conf /etc/environment; do
+	[ -r "$f" ] || continue
+	for v in NCCL_IB_HCA UCX_NET_DEVICES; do sed -n "s,^$v=,choice $f $v ,p" "$f"; done
+done
 echo end

@@ -84,6 +84,10 @@ var gpuChecks = []gpuCheck{
 		return ""
 	}, "/sys/bus/pci/devices, nvidia-smi topo -m", "programs choose another NIC for the GPU than the lab file says",
 		fixGPUNode},
+	{IDGPUNIC, "no setting keeps programs from the nearest NIC", (*gpuState).choosesFarNIC,
+		"/etc/nccl.conf, /etc/environment, /sys/bus/pci/devices",
+		"programs move the GPU's memory by a longer path, which on hardware costs bandwidth",
+		"in the node: name the nearest NIC, which nvidia-smi topo -m shows, or remove the setting"},
 }
 
 func gpus(ctx context.Context, l *lab.Lab, r Reader, known []finding.Finding, bytes bool) []finding.Finding {

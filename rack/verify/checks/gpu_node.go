@@ -14,9 +14,9 @@ import (
 )
 
 // gpuScript prints "gpu ADDRESS VENDOR DRIVER FILE FIRST LAST FLAGS NUMA PATH" for each emulated GPU, "nic
-// ADDRESS NETDEV RDMADEVICE NUMA PATH" for each network device of a ConnectX, and "end". FIRST and LAST are the
-// addresses of the memory. The vendor is read from the function, because the kernel's file does not change when it has
-// left the bus.
+// ADDRESS NETDEV RDMADEVICE NUMA PATH" for each network device of a ConnectX, "choice FILE VARIABLE VALUE" for each
+// setting that chooses NICs for programs, and "end". FIRST and LAST are the addresses of the memory. The vendor is read
+// from the function, because the kernel's file does not change when it has left the bus.
 //
 //go:embed gpu.sh
 var gpuScript string
@@ -37,9 +37,10 @@ type nodeNIC struct {
 }
 
 type gpuNode struct {
-	gpus []nodeGPU
-	nics []nodeNIC
-	tree *topology.Tree
+	gpus    []nodeGPU
+	nics    []nodeNIC
+	choices []nicChoice
+	tree    *topology.Tree
 }
 
 // parseGPUs requires the whole output.
@@ -74,6 +75,8 @@ func parseGPUs(out string) (*gpuNode, error) {
 				return nil, err
 			}
 			n.nics = append(n.nics, nodeNIC{pci, f[2], f[3]})
+		case len(f) == 4 && f[0] == "choice" && len(n.choices) < maxChoices && choiceValue().MatchString(f[3]):
+			n.choices = append(n.choices, nicChoice{f[1], f[2], f[3]})
 		}
 	}
 	if !whole {

@@ -129,7 +129,8 @@ func TestGPUsOfAHealthyLab(t *testing.T) {
 	got, _ := newGPULab(t).check(t)
 	want := []string{"gpu | lab gpu | ok | 2 GPUs", "gpu-bus | lab gpu | ok | 2 GPUs", "gpu-driver | lab gpu | ok | " +
 		"2 GPUs",
-		"gpu-memory | lab gpu | ok | 2 GPUs", "gpu-path | lab gpu | ok | 2 GPUs: 2 PIX", bytesOfVM00, bytesOfVM01}
+		"gpu-memory | lab gpu | ok | 2 GPUs", "gpu-path | lab gpu | ok | 2 GPUs: 2 PIX",
+		"gpu-nic | lab gpu | ok | 2 GPUs", bytesOfVM00, bytesOfVM01}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

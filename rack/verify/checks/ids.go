@@ -67,6 +67,7 @@ const (
 	IDGPUDriver = "gpu-driver" // virtio_gpu or vfio-pci drives them
 	IDGPUMemory = "gpu-memory" // size and place
 	IDGPUPath   = "gpu-path"   // to the NIC, as in the lab
+	IDGPUNIC    = "gpu-nic"    // no setting of programs leaves out the nearest NIC
 	IDGPUBytes  = "gpu-bytes"  // RDMA of another node reaches the memory
 
 	IDGuestCPUs     = "guest-cpus"
