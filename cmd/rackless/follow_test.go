@@ -73,7 +73,7 @@ func puzzlesCommand(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: puzzles LAB")
 	}
 	for i, p := range course.Puzzles() {
-		if p.GPU != "" { // gpu.txtar has them
+		if p.GPU != "" || p.Far { // gpu.txtar has them
 			continue
 		}
 		ts.Check(ts.Exec("rackless", "puzzle", "start", args[0], "--puzzle", fmt.Sprint(i+1)))

@@ -12,11 +12,9 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/atomicfile"
-	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/verify"
-	"github.com/rackless/rackless/rack/verify/checks"
 	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/vm/guest"
 )
@@ -65,15 +63,31 @@ func (l *Lab) open() (k record, p Puzzle, err error) {
 // Fitting returns the numbers of the puzzles for this lab.
 func (l *Lab) Fitting() (numbers []int) {
 	for i, p := range Puzzles() {
-		if p.GPU == "" || p.Node < len(l.Lab.Nodes) && breaks(l.Lab.Nodes[p.Node], p.GPU) {
+		if l.unfit(p) == "" {
 			numbers = append(numbers, i+1)
 		}
 	}
 	return numbers
 }
 
-// breaks reports whether the node's first GPU can have the fault.
-func breaks(n lab.Node, f checks.GPUFault) bool { return n.GPUs > 0 && f.Of(n.PersonalityOf(0)) }
+// unfit returns what the node that a puzzle breaks lacks, or "".
+func (l *Lab) unfit(p Puzzle) string {
+	if p.Node >= len(l.Lab.Nodes) {
+		return "a second node"
+	}
+	n := l.Lab.Nodes[p.Node]
+	apart := false
+	for i := range n.NICs {
+		apart = apart || n.NUMANodeOf(i) != n.NUMANodeOf(0)
+	}
+	switch {
+	case p.GPU != "" && (n.GPUs == 0 || !p.GPU.Of(n.PersonalityOf(0))):
+		return "a GPU that can have this fault, as in examples/gpu.yaml"
+	case p.Far && (n.GPUs == 0 || !apart):
+		return "a GPU, and NICs in two NUMA nodes, as in examples/gpudirect.yaml"
+	}
+	return ""
+}
 
 func (l *Lab) named(p Puzzle) Puzzle {
 	for _, text := range []*string{&p.Story, &p.Hint, &p.Cause} {
@@ -99,6 +113,10 @@ func (l *Lab) Break(ctx context.Context, number int) (p Puzzle, err error) {
 		return p, fmt.Errorf("lab %s has one node, and puzzles need two", l.Lab.Name)
 	}
 	p = l.named(Puzzles()[number-1])
+	if lacks := l.unfit(p); p.Far && lacks != "" {
+		return p, fmt.Errorf("lab %s cannot have puzzle %d: node %s lacks %s", l.Lab.Name, number,
+			l.Lab.Nodes[p.Node].Name, lacks)
+	}
 	c, err := l.Switch()
 	if err != nil {
 		return p, err
@@ -180,7 +198,7 @@ func (l *Lab) failing(ctx context.Context, check string) ([]finding.Finding, err
 	}
 	if !slices.Contains(t.Checks(), check) {
 		return nil, fmt.Errorf("lab %s cannot have this fault, as verify has no check %s for it; the puzzles are made "+
-			"for examples/course.yaml and, of GPUs, examples/gpu.yaml", l.Lab.Name, check)
+			"for examples/course.yaml and, of GPUs, examples/gpu.yaml and examples/gpudirect.yaml", l.Lab.Name, check)
 	}
 	l.Progress.Begin("break the lab")
 	all, err := t.Findings(ctx, []string{check}, func(string) {})

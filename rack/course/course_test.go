@@ -32,6 +32,9 @@ func TestEveryPuzzleIsWhole(t *testing.T) {
 		if c, ok := finding.Find(p.Finding); !ok || c.Name != p.Finding {
 			t.Errorf("puzzle %d: verify has no check %s", n, p.Finding)
 		}
+		if p.Far && strings.Contains(p.Story+p.Hint, "NCCL_IB_HCA") {
+			t.Errorf("puzzle %d tells its answer", n)
+		}
 		if p.Breaks == "" && p.Link == nil && p.Fault == "" && p.GPU == "" {
 			t.Errorf("puzzle %d breaks nothing", n)
 		}
@@ -67,7 +70,7 @@ func TestARecordOfAnotherVersionIsRefused(t *testing.T) {
 	nodes := []lab.Node{{Name: "vm00"}, {Name: "vm01"}}
 	l := &Lab{Rack: &rack.Rack{Dir: t.TempDir(), Lab: &lab.Lab{Name: "pair", Nodes: nodes}}}
 	for text, want := range map[string]string{
-		"": "lab pair has no puzzle", `{"number": 14}`: "puzzle 14 is not in this version", "{": "unexpected end",
+		"": "lab pair has no puzzle", `{"number": 15}`: "puzzle 15 is not in this version", "{": "unexpected end",
 		`{"number": 1}`: "",
 	} {
 		if text != "" {
@@ -95,14 +98,18 @@ func TestPuzzlesThatFit(t *testing.T) {
 		}
 		return len(l.Fitting())
 	}
-	all, ofGPUs := len(Puzzles()), 0
+	all, ofGPUs, far := len(Puzzles()), 0, 0
 	for _, p := range Puzzles() {
 		if p.GPU != "" {
 			ofGPUs++
 		}
+		if p.Far {
+			far++
+		}
 	}
-	if got := []int{fits(0, 0), fits(1, 1)}; ofGPUs != 3 || !slices.Equal(got, []int{all - ofGPUs, all}) {
-		t.Errorf("%v puzzles fit, of %d, %d with GPUs", got, all, ofGPUs)
+	if got := []int{fits(0, 0), fits(1, 1)}; ofGPUs != 3 || far != 1 ||
+		!slices.Equal(got, []int{all - ofGPUs - far, all - far}) {
+		t.Errorf("%v puzzles fit, of %d, %d with GPUs and %d with a far NIC", got, all, ofGPUs, far)
 	}
 	vfio, err := lab.Parse("f", []byte("name: x\nnodes: {vm: {count: 2, gpus: {personality: vfio}, "+
 		"image: debian-13+vfio}}"))
@@ -110,8 +117,19 @@ func TestPuzzlesThatFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	// vfio-pci exports memory whatever the GPU says.
-	if got := len((&Lab{Rack: &rack.Rack{Lab: vfio}}).Fitting()); got != all-1 {
+	if got := len((&Lab{Rack: &rack.Rack{Lab: vfio}}).Fitting()); got != all-1-far {
 		t.Errorf("%d puzzles of %d fit a lab with GPUs for vfio-pci", got, all)
+	}
+	text, err := os.ReadFile("../../examples/gpudirect.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := lab.Parse("gpudirect.yaml", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := len((&Lab{Rack: &rack.Rack{Lab: two}}).Fitting()); got != all {
+		t.Errorf("%d puzzles of %d fit examples/gpudirect.yaml", got, all)
 	}
 }
 

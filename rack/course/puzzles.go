@@ -27,6 +27,7 @@ type Puzzle struct {
 	Link   []fabric.LinkEdit `yaml:"link"`  // of the node's port
 	Fault  checks.Fault      `yaml:"fault"` // of the node's adapter
 	GPU    checks.GPUFault   `yaml:"gpu"`   // of the node's first GPU
+	Far    bool              `yaml:"far"`   // the node has a NIC that is far from its GPU
 }
 
 // busy makes packets wait, so that a lossless fabric or marks take effect.
