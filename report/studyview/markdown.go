@@ -44,9 +44,7 @@ func (src *source) markdownPage() markdownPage {
 	p := markdownPage{view: v, ComparisonTable: v.Comparisons.markdown(), ControlTable: v.Controls.markdown(),
 		FailureTable: failureTable(v.Failures), MadeTable: src.madeTable(v), Scripts: lists.Map(v.Commands, newScript),
 		Origin: fmt.Sprintf("This report was made %s.", v.Generated)}
-	if v.Banner != "" {
-		p.Emulated = emulatedMeaning
-	}
+	p.Emulated = src.emulated()
 	if v.Rackless != "" {
 		p.Origin = fmt.Sprintf("Recorded by rackless %s. %s", v.Rackless, p.Origin)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/record"
 	"github.com/rackless/rackless/study/stats"
 )
 
@@ -67,8 +68,22 @@ type view struct {
 const (
 	emulatedMeaning = "The nodes' CPUs or RDMA devices were software. That one setting beats another here shows that " +
 		"the method works; it says nothing about a network card, a GPU or a real host."
-	emulatedText = "Emulated. " + emulatedMeaning
 )
+
+// emulated returns the meaning of figures that are emulated, and which rates are modelled; "" if they are not emulated.
+func (src *source) emulated() string {
+	if !src.Emulated {
+		return ""
+	}
+	meaning := emulatedMeaning
+	for _, f := range src.Environment {
+		if f.Name == record.FactModelled {
+			meaning += " The rates between NICs and GPUs are modelled, and measuring them finds what was set: " +
+				f.Value + "."
+		}
+	}
+	return meaning
+}
 
 func (src *source) view() view {
 	v := view{Study: src.Result.Study, Heading: src.heading(), Words: src.Result.Words, OppositeTitle: oppositeTitle,
@@ -79,8 +94,8 @@ func (src *source) view() view {
 		Failures: lists.Map(src.Result.Failures, newFailureRow), Made: src.made(), Repeat: src.Repeat,
 		Environment: src.Environment, Commands: src.Commands, Rackless: src.Rackless,
 		Generated: show.Time(src.Generated)}
-	if src.Emulated {
-		v.Banner = emulatedText
+	if meaning := src.emulated(); meaning != "" {
+		v.Banner = "Emulated. " + meaning
 	}
 	return v
 }

@@ -46,13 +46,7 @@ func environment(s *rack.State, samples []bench.Sample) []record.Fact {
 	add("accelerator", accel)
 	add("node kernel", s.Kernel)
 	add("node image", s.Image)
-	var modelled []string
-	for _, n := range s.Lab.Nodes {
-		if p, ok := lab.ProfileOf(n.Profile); ok {
-			modelled = lists.Add(modelled, fmt.Sprintf("profile %s: %s", n.Profile, p.RateText()))
-		}
-	}
-	add(record.FactModelled, strings.Join(modelled, "; "))
+	add(record.FactModelled, s.Lab.ModelledRates())
 	var rdma []string
 	for _, n := range s.Nodes {
 		if n.Facts == nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/record"
 )
 
 type machine struct{ root fs.FS }
@@ -144,6 +145,7 @@ func (r *Rig) Environment() []study.Fact {
 		how += " (emulated: not figures of hardware)"
 	}
 	add("accelerator", how)
+	add(record.FactModelled, r.lab.ModelledRates())
 	add(study.FactQEMU, s.QEMU)
 	add(study.FactNodeKernel, s.Kernel)
 	for _, n := range r.lab.Nodes {
