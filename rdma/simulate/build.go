@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/rdma/roce"
 )
 
@@ -59,7 +60,7 @@ func (n *network) build(c *Config) {
 
 func (n *network) addSwitch(c *Config) *netSwitch {
 	i := int32(len(n.switches))
-	s := &netSwitch{net: n, cfg: &c.Switch, index: i, salt: uint32(mix(c.Seed ^ uint64(i+1))),
+	s := &netSwitch{net: n, cfg: &c.Switch, index: i, salt: fabric.Salt(c.Seed, int(i)),
 		mark: source(c.Seed, uint64(i+1))}
 	n.switches = append(n.switches, s)
 	return s

@@ -120,7 +120,7 @@ func defaults() Config {
 		Switch: SwitchConfig{Buffer: 32 * lab.MiB, Reserve: 4 * lab.KiB, Resume: 3 * lab.KiB,
 			PFC: losslessSet{1 << 3}},
 		NIC:  NICConfig{Profile: profileCard, Congestion: dcqcn, AckTimeout: 14, Priority: 3},
-		Seed: 1, Until: 10 * time.Second,
+		Seed: fabric.DefaultSeed, Until: 10 * time.Second,
 	}
 }
 

@@ -3,6 +3,7 @@ package simulate
 import (
 	"encoding/binary"
 
+	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/rdma/roce"
 )
 
@@ -11,9 +12,7 @@ const (
 	maxHead    = 80 // with which a packet takes 128 bytes
 	offType    = 12
 	offTOS     = 15
-	offSource  = 26
 	offDest    = 30
-	offPort    = 34
 	offOpcode  = 42
 	offQPN     = 46 // with a byte before the number
 	opAck      = 0x11
@@ -57,10 +56,8 @@ func address(host int32) (g roce.GID) {
 func (p *packet) read() {
 	b := p.data()
 	p.prio, p.to = b[offTOS]>>5, int32(be.Uint32(b[offDest:])&0xffffff)-1
-	// The five-tuple without the two parts that are the same for all: UDP and its destination port.
-	h := uint64(be.Uint32(b[offSource:]))<<32 | uint64(be.Uint32(b[offDest:]))
-	h = mix(h) ^ uint64(be.Uint16(b[offPort:]))
-	p.hash = uint32(mix(h) >> 32)
+	flow := fabric.FlowOf(b)
+	p.hash = flow.Hash()
 }
 
 // sizeOfNotice sets the size of an acknowledgement, and of a CNP, which is part of one.
@@ -71,15 +68,6 @@ func (p *packet) sizeOfNotice() {
 	case opCNP:
 		p.wire, p.held = 0, 0
 	}
-}
-
-// mix is the finalizer of MurmurHash3: each bit of the result depends on each bit of the input.
-func mix(h uint64) uint64 {
-	h ^= h >> 33
-	h *= 0xff51afd7ed558ccd
-	h ^= h >> 33
-	h *= 0xc4ceb9fe1a85ec53
-	return h ^ h>>33
 }
 
 // pauseFrame makes the frame that stops the priorities of stop and resumes others of change.

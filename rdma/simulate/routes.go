@@ -1,6 +1,10 @@
 package simulate
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/rackless/rackless/rdma/fabric"
+)
 
 // route finds the shortest paths to all switches with hosts, over links that are up.
 func (n *network) route() {
@@ -91,7 +95,6 @@ func (s *netSwitch) next(k *packet) *port {
 	case 1:
 		return ports[0]
 	default:
-		h := uint32(mix(uint64(k.hash)<<32|uint64(s.salt)) >> 32)
-		return ports[uint64(h)*uint64(len(ports))>>32]
+		return ports[fabric.Choose(k.hash, s.salt, len(ports))]
 	}
 }
