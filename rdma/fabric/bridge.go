@@ -44,6 +44,9 @@ type bridge struct {
 	spare   int // descriptor; see listener.ready
 
 	ports   []*port
+	net     *leafSpine // nil if there is one switch
+	arrived []*port    // with frames from other switches
+	again   bool       // a link between switches was released
 	table   *table
 	taps    []*tap // captures
 	buf     []byte
@@ -203,6 +206,7 @@ func (b *bridge) close() error {
 	b.turn.Lock()
 	defer b.turn.Unlock()
 	var errs []error
+	b.ports = slices.DeleteFunc(b.ports, (*port).between)
 	// From the end, so that no port moves in the list.
 	for len(b.ports) > 0 {
 		errs = append(errs, b.removePort(b.ports[len(b.ports)-1].Name))
@@ -223,7 +227,16 @@ func (b *bridge) addPort(def Port) error {
 	if err := def.validate(); err != nil {
 		return err
 	}
+	switch {
+	case b.net == nil && def.Leaf != 0:
+		return fmt.Errorf("add port %q at leaf %d: there is one switch: leave the leaf out", def.Name, def.Leaf)
+	case b.net != nil && (def.Leaf < 0 || def.Leaf >= b.net.Leaves):
+		return fmt.Errorf("add port %q at leaf %d: want 0 to %d", def.Name, def.Leaf, b.net.Leaves-1)
+	}
 	for _, p := range b.ports {
+		if p.Name == def.Name && p.between() {
+			return fmt.Errorf("add port %q: a link between switches has this name: choose another name", def.Name)
+		}
 		if p.Name == def.Name {
 			return fmt.Errorf("add port %q: the switch has a port of this name, at %q: remove it first or choose "+
 				"another name", def.Name, p.Path)
@@ -237,7 +250,7 @@ func (b *bridge) addPort(def Port) error {
 	if err != nil {
 		return fmt.Errorf("add port %q: %w", def.Name, err)
 	}
-	p := &port{Port: def, b: b, sock: sock}
+	p := &port{Port: def, b: b, sock: sock, sw: def.Leaf}
 	p.counters.Since = b.now()
 	if p.id, err = b.watch(sock.fd, p); err != nil {
 		return errors.Join(fmt.Errorf("add port %q: %w", def.Name, err), sock.close())
@@ -253,7 +266,7 @@ func (b *bridge) addPort(def Port) error {
 }
 
 func (b *bridge) tellDirect() {
-	seen := len(b.taps) > 0 || slices.ContainsFunc(b.ports, func(p *port) bool { return p.link.Impaired() })
+	seen := len(b.taps) > 0 || b.net != nil || slices.ContainsFunc(b.ports, func(p *port) bool { return p.link.Impaired() })
 	if b.tell != nil && seen != b.seen {
 		b.tell(!seen)
 	}
@@ -273,6 +286,9 @@ func (b *bridge) tellDown(names []string) error {
 		err := b.do(func() error { // another call may have changed the state
 			if i = b.portIndex(name); i >= 0 {
 				is = b.ports[i].link.Down
+			}
+			if i >= 0 && b.ports[i].between() {
+				i = -1 // no NIC
 			}
 			return nil
 		})
@@ -295,7 +311,13 @@ func (b *bridge) removePort(name string) error {
 		return fmt.Errorf("remove port %q: the switch has no such port", name)
 	}
 	p := b.ports[i]
+	if p.between() {
+		return fmt.Errorf("remove port %q: it is a link between switches, which stays as long as they run", name)
+	}
 	b.ports = slices.Delete(b.ports, i, i+1)
+	if b.net != nil {
+		b.net.flows.forget(p)
+	}
 	if m, _ := p.address(); b.table.owners[m] == p {
 		delete(b.table.owners, m)
 	}

@@ -27,7 +27,7 @@ const recordOverhead = 64
 // A tap copies frames into memory for a capture. If the batch is full, they are counted as missed and forwarded as
 // usual.
 type tap struct {
-	only    *port // nil for all ports
+	only    *port // nil for all ports of nodes
 	snaplen int
 	wake    chan struct{} // has a token if there may be something to write
 
@@ -66,7 +66,7 @@ func (b *bridge) newTap(name string, snaplen int) (*tap, error) {
 		}
 		t.only = b.ports[i]
 	}
-	if len(b.ports) == 0 {
+	if len(b.ports) == 0 || name == AllPorts && !slices.ContainsFunc(b.ports, func(p *port) bool { return t.wants(p) }) {
 		return nil, fmt.Errorf("capture: the switch has no ports: add one first")
 	}
 	for _, p := range b.ports {
@@ -84,9 +84,17 @@ func (b *bridge) removeTap(t *tap) {
 	b.tellDirect()
 }
 
+// wants reports whether a capture has the frames of a port. That of a link between switches has both directions.
+func (t *tap) wants(p *port) bool {
+	if t.only == nil {
+		return !p.between()
+	}
+	return t.only == p || t.only.far == p && p.between()
+}
+
 // addPort runs in the loop.
 func (t *tap) addPort(p *port) {
-	if t.only != nil && t.only != p {
+	if !t.wants(p) {
 		return
 	}
 	t.mu.Lock()
@@ -97,7 +105,7 @@ func (t *tap) addPort(p *port) {
 
 // capture runs in the loop and never waits for output, because the writer holds the lock only to swap batches.
 func (t *tap) capture(p *port, at int64, frame []byte) {
-	if t.only != nil && t.only != p {
+	if !t.wants(p) {
 		return
 	}
 	t.mu.Lock()

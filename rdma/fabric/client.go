@@ -55,10 +55,22 @@ func (c *Client) Counters(ctx context.Context) (Counters, error) {
 	return *r.Counters, nil
 }
 
+// Flows returns the flows between leaves, of which there are none with one switch.
+func (c *Client) Flows(ctx context.Context) (Flows, error) {
+	r, err := c.ask(ctx, request{Command: commandFlows})
+	if err == nil && r.Flows == nil {
+		err = fmt.Errorf("switch at %q: flows: the answer has none", c.path)
+	}
+	if err != nil {
+		return Flows{}, err
+	}
+	return *r.Flows, nil
+}
+
 // AddPort adds a port. When it returns, a node can connect.
 func (c *Client) AddPort(ctx context.Context, p Port) error {
 	_, err := c.ask(ctx, request{Command: commandAddPort, Port: p.Name, Path: p.Path, Rate: p.Rate, MAC: p.MAC,
-		Node: p.Node})
+		Node: p.Node, Leaf: p.Leaf})
 	return err
 }
 

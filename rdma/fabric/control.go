@@ -33,6 +33,7 @@ const (
 	commandRemovePort = "remove-port"
 	commandSetLink    = "set-link"
 	commandCapture    = "capture"
+	commandFlows      = "flows"
 )
 
 type request struct {
@@ -43,6 +44,7 @@ type request struct {
 	Rate    int64  `json:"rate_bits_per_second,omitempty"`
 	MAC     string `json:"mac,omitempty"`
 	Node    string `json:"node,omitempty"`
+	Leaf    int    `json:"leaf,omitempty"`
 	Snaplen int    `json:"snaplen,omitempty"` // capture: bytes of each frame, 0 for all
 	Link    *Link  `json:"link,omitempty"`    // set-link: omitted fields are not impaired
 }
@@ -52,6 +54,7 @@ type response struct {
 	Error    string    `json:"error,omitempty"`
 	Info     *Info     `json:"info,omitempty"`
 	Counters *Counters `json:"counters,omitempty"`
+	Flows    *Flows    `json:"flows,omitempty"`
 	Capture  bool      `json:"capture,omitempty"` // a pcapng stream follows
 }
 
@@ -187,9 +190,12 @@ func (c *control) answer(req request) response {
 		case commandCounters:
 			n := c.b.snapshot()
 			r.Counters = &n
+		case commandFlows:
+			f := c.b.flows()
+			r.Flows = &f
 		case commandAddPort:
 			return c.b.addPort(Port{Name: req.Port, Path: req.Path, Rate: req.Rate, MAC: req.MAC,
-				Node: req.Node})
+				Node: req.Node, Leaf: req.Leaf})
 		case commandRemovePort:
 			return c.b.removePort(req.Port)
 		case commandSetLink:
@@ -203,8 +209,9 @@ func (c *control) answer(req request) response {
 			}
 			return c.b.setLink(req.Port, *req.Link)
 		default:
-			return fmt.Errorf("unknown command %q: this switch knows %s, %s, %s, %s, %s and %s", req.Command,
-				commandPing, commandCounters, commandAddPort, commandRemovePort, commandSetLink, commandCapture)
+			return fmt.Errorf("unknown command %q: this switch knows %s, %s, %s, %s, %s, %s and %s", req.Command,
+				commandPing, commandCounters, commandFlows, commandAddPort, commandRemovePort, commandSetLink,
+				commandCapture)
 		}
 		return nil
 	})

@@ -46,11 +46,11 @@ func TestControlProtocol(t *testing.T) {
 		{"set-link without a link", `{"command":"set-link","port":"p0"}`,
 			`{"error":"link of port \"p0\": the request has no link"}`},
 		{"an unknown command", `{"command":"reboot"}`,
-			`{"error":"unknown command \"reboot\": this switch knows ping, counters, add-port, remove-port, ` +
-				`set-link and capture"}`},
+			`{"error":"unknown command \"reboot\": this switch knows ping, counters, flows, add-port, ` +
+				`remove-port, set-link and capture"}`},
 		{"no command", `{}`,
-			`{"error":"unknown command \"\": this switch knows ping, counters, add-port, remove-port, ` +
-				`set-link and capture"}`},
+			`{"error":"unknown command \"\": this switch knows ping, counters, flows, add-port, ` +
+				`remove-port, set-link and capture"}`},
 		{"no JSON", `ping`, `{"error":"read request: invalid character 'p' looking for beginning of value"}`},
 		{"a line that is too long ends the connection", strings.Repeat(" ", maxRequest),
 			`{"error":"request is longer than 65536 bytes"}`},

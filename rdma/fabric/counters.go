@@ -18,6 +18,8 @@ type PortCounters struct {
 	Path      string    `json:"path"`
 	Rate      int64     `json:"rate_bits_per_second,omitzero"` // of a NIC that obeys pauses
 	MAC       string    `json:"mac,omitempty"`                 // of its NIC, if told
+	Switch    string    `json:"switch,omitempty"`              // of the port, if there are several
+	Peer      string    `json:"peer,omitempty"`                // the switch at the other end, of a link between two
 	Connected bool      `json:"connected"`
 	Since     time.Time `json:"since"`      // Connected's last change, or the addition
 	Connects  uint64    `json:"connects"`   // accepted connections
@@ -87,8 +89,14 @@ func (b *bridge) snapshot() Counters {
 			pc.QueueBytes = p.shape.waiting()
 			pc.InFlight = p.shape.flight.bytes
 		}
+		if b.net != nil {
+			pc.Switch = b.net.name(p.sw)
+		}
+		if p.between() {
+			pc.Peer = b.net.name(p.far.sw)
+		}
 		if p.conn != nil {
-			pc.Connected = true
+			pc.Connected = !p.between() || p.alive()
 			pc.QueueBytes += p.conn.queue.bytes
 			if p.conn.held() != 0 {
 				pc.Paused += time.Duration(b.mono() - p.conn.heldSince)

@@ -41,7 +41,7 @@ func (b *bridge) forward(p *port, buf []byte) (used int, err error) {
 			t.capture(p, nano, frame)
 		}
 		if h := parseHeader(frame); h != last {
-			if !b.table.learn(h.src, p, nano) {
+			if !p.between() && !b.table.learn(h.src, p, nano) {
 				p.counters.Unlearned++
 			}
 			last, to = h, nil
@@ -52,6 +52,8 @@ func (b *bridge) forward(p *port, buf []byte) (used int, err error) {
 		switch {
 		case to == p || last.dst == controlAddress || isControl(frame):
 			p.counters.RxFiltered++
+		case b.net != nil:
+			b.steer(p, to, s, frame, nano)
 		case to != nil:
 			b.emit(to.conn, s)
 		default:
@@ -177,6 +179,9 @@ func (c *conn) writev(v []unix.Iovec) (int, error) {
 	if c.plug != nil {
 		return c.plug.put(v), nil
 	}
+	if c.port.between() {
+		return c.port.far.arrive(v), nil
+	}
 	for {
 		c.port.counters.Writes++
 		n, _, errno := unix.Syscall(unix.SYS_WRITEV, uintptr(c.fd), uintptr(unsafe.Pointer(unsafe.SliceData(v))),
@@ -260,7 +265,7 @@ func (c *conn) block(on bool) {
 
 // interest asks epoll for EPOLLOUT if the socket is full, and for EPOLLIN unless the sender is stopped.
 func (c *conn) interest(blocked bool) {
-	if c.plug != nil { // calls by itself, and obeys pauses
+	if c.plug != nil || c.port.between() { // calls by itself, and obeys pauses
 		c.blocked = blocked
 		return
 	}

@@ -62,6 +62,12 @@ func (p *port) setLink(l Link) {
 	was := p.link.Down
 	p.link = l
 	b.tellDirect()
+	if b.net != nil && l.Down != was {
+		b.net.route()
+		if p.between() {
+			p.far.counters.Drops.Disconnected += p.far.shape.clear()
+		}
+	}
 	if l.Down && !was {
 		b.table.forget(p) // so that only floods could reach it, and flood checks Down
 		if p.shape != nil {
@@ -71,7 +77,7 @@ func (p *port) setLink(l Link) {
 	}
 	switch {
 	case p.shape != nil:
-		p.shape.set(p.Name, l, b.queueLimit, now)
+		p.shape.set(p.Name, p.effective(), b.queueLimit, now)
 	case l.Impaired():
 		p.shape = newShaper(p.Name, l, b.queueLimit, &p.counters, &b.chunks, now)
 		b.shaped = append(b.shaped, p)
@@ -81,7 +87,7 @@ func (p *port) setLink(l Link) {
 	if p.conn != nil {
 		p.conn.advance(now)
 	}
-	if !l.Impaired() { // all delayed frames have just left
+	if !l.Impaired() && !p.between() { // all delayed frames have just left
 		b.unshape(p)
 	}
 	// Smaller reads cost system calls.
@@ -227,15 +233,21 @@ func (b *bridge) runLinks() error {
 	if len(b.shaped) == 0 {
 		return nil
 	}
-	now, next := b.mono(), int64(never)
-	for _, p := range b.shaped {
-		if p.conn == nil {
-			continue // nothing waits
+	b.hop()
+	for {
+		now, next := b.mono(), int64(never)
+		b.again = false
+		for _, p := range b.shaped {
+			if p.conn == nil {
+				continue // nothing waits
+			}
+			if p.shape.next() <= now {
+				p.conn.advance(now)
+			}
+			next = min(next, p.shape.next())
 		}
-		if p.shape.next() <= now {
-			p.conn.advance(now)
+		if !b.hop() && !b.again {
+			return b.timer.arm(min(next, b.repeatPauses(now)), now)
 		}
-		next = min(next, p.shape.next())
 	}
-	return b.timer.arm(min(next, b.repeatPauses(now)), now)
 }

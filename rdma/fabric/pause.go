@@ -118,6 +118,11 @@ func (c *conn) hold(of uint16, n int) {
 	case after == 0:
 		c.endPause()
 	}
+	if c.port.between() {
+		c.port.counters.PauseFrames++
+		c.port.far.stop(c.held())
+		return
+	}
 	if c.port.Rate == 0 {
 		c.interest(c.blocked)
 		return

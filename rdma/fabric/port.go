@@ -25,6 +25,7 @@ type Port struct {
 	// another. "" protects nothing.
 	MAC  string `json:"mac,omitempty"`
 	Node string `json:"node,omitempty"`
+	Leaf int    `json:"leaf,omitzero"` // switch of the port, if there are several
 }
 
 func (p Port) validate() error {
@@ -70,6 +71,11 @@ type port struct {
 	copied   [4]atomic.Uint64 // rx frames and bytes, tx frames and bytes of Plug.Copied
 	macs     int              // in the table
 	swept    int64            // last search for aged addresses, Unix nanoseconds
+
+	sw  int   // leaves first, then spines; 0 if there is one switch
+	far *port // other end of a link between switches
+	// in has frames that have crossed this link, with prefixes. spare is an empty list for the next ones.
+	in, spare []byte
 
 	link      Link
 	shape     *shaper    // nil without impairments
@@ -205,6 +211,7 @@ func (c *conn) take(buf []byte) (used int, whole bool) {
 		forward = p.b.discard
 	}
 	used, err := forward(p, buf)
+	p.b.hop()
 	if err == nil {
 		return used, true
 	}

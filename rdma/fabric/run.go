@@ -23,6 +23,9 @@ type Config struct {
 	Control string       // path of the control socket
 	Log     *slog.Logger // nil for no log
 
+	// Topology joins several switches; Ports are at its leaves.
+	Topology Topology
+
 	// QueueBytes limits each node's waiting data, with prefixes; 0 means DefaultQueueBytes.
 	QueueBytes int
 
@@ -63,6 +66,9 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	b.tell, b.down = cfg.Direct, cfg.Down
 	// The ports' sockets would replace the other switch's.
 	if err := probe(cfg.Control); err != nil {
+		return err
+	}
+	if err := b.build(cfg.Topology); err != nil {
 		return err
 	}
 	for _, p := range cfg.Ports {

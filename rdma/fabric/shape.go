@@ -68,11 +68,13 @@ type shaper struct {
 
 	// wait holds frames by priority. 7 and 6, for control, go first. The others take turns, or a lossless priority that
 	// is always full would starve lower ones.
-	wait   [priorities]line
-	busy   uint8 // a bit for each non-empty queue
-	served int   // priority that had the last turn
-	flight line  // delayed frames, in the order of their due times
-	out    line  // frames that have crossed the link
+	wait [priorities]line
+	busy uint8 // a bit for each non-empty queue
+	// stopped has the priorities that the other end of a link between switches holds.
+	stopped uint8
+	served  int  // priority that had the last turn
+	flight  line // delayed frames, in the order of their due times
+	out     line // frames that have crossed the link
 
 	free uint64 // when the wire will be free, in nanoseconds
 	rest uint64 // the part of free below a nanosecond, in 1/Rate nanoseconds
@@ -162,16 +164,17 @@ func (s *shaper) take(prio int) parked {
 
 // turn returns the next priority, or -1. It has no effect, and is called twice for each frame.
 func (s *shaper) turn() int {
-	if s.busy == 0 {
+	busy := s.busy &^ s.stopped
+	if busy == 0 {
 		return -1
 	}
-	if highest := bits.Len8(s.busy) - 1; highest >= roundRobin {
+	if highest := bits.Len8(busy) - 1; highest >= roundRobin {
 		return highest
 	}
-	if later := s.busy >> (s.served + 1); later != 0 {
+	if later := busy >> (s.served + 1); later != 0 {
 		return s.served + 1 + bits.TrailingZeros8(later)
 	}
-	return bits.TrailingZeros8(s.busy)
+	return bits.TrailingZeros8(busy)
 }
 
 func (s *shaper) admit(b []byte, backlog int, now int64) (prio int) {
