@@ -251,8 +251,10 @@ func enum[T ~string](d *decoder, path string, n ast.Node, all []T, slips map[str
 
 func misplaced(name string) string {
 	switch name {
-	case "mtu", "subnet":
+	case "mtu", "subnet", "topology", "leaves", "spines":
 		return "it belongs below fabric"
+	case "leaf":
+		return "it belongs to a node, as in \"vm: {leaf: 0}\""
 	case "count":
 		return "it belongs to one node, as in \"vm: {count: 16}\""
 	case "cpus", "memory", "image", "nics", "nic", "gpus", "vfs", "smt", "guest_numa":

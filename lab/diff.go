@@ -20,6 +20,9 @@ const (
 	Rebuild  Effect = "rebuild"
 )
 
+// KeyTopology is the key of a change of the switches.
+const KeyTopology = "fabric.topology"
+
 // A Change is between two labs.
 type Change struct {
 	Node   string `json:"node,omitempty"` // "" if it concerns the lab
@@ -68,6 +71,7 @@ func Diff(from, to *Lab) []Change {
 	add("", "slurm.controller", from.controller(), to.controller(), Live)
 	add("", "fabric.mtu", strconv.Itoa(from.Fabric.MTU), strconv.Itoa(to.Fabric.MTU), Live)
 	add("", "fabric.subnet", from.Fabric.Subnet.String(), to.Fabric.Subnet.String(), Live)
+	add("", KeyTopology, from.Fabric.switches(), to.Fabric.switches(), Rebuild)
 
 	// A renamed node is removed and added.
 	before, after := byName(from.Nodes), byName(to.Nodes)
@@ -90,6 +94,9 @@ func Diff(from, to *Lab) []Change {
 		add(n.Name, "nics", o.nics(), n.nics(), Recreate)
 		if n.NIC != NICAuto { // NICAuto keeps a running node's model
 			add(n.Name, "nic", string(cmp.Or(o.NIC, NICVirtio)), string(cmp.Or(n.NIC, NICVirtio)), Recreate)
+		}
+		if from.Fabric.Topology == to.Fabric.Topology { // otherwise the lab is rebuilt anyway
+			add(n.Name, "leaf", o.leaf(), n.leaf(), Recreate)
 		}
 		add(n.Name, "gpus", o.gpus(), n.gpus(), Recreate)
 		add(n.Name, "vfs", o.vfs(), n.vfs(), Recreate)

@@ -84,6 +84,13 @@ func TestDiff(t *testing.T) {
 			[]string{"lab: slurm.controller a -> b (live)"}, Live},
 		{"an architecture", "name: x\nnodes: {a: {}}", "name: x\narch: arm64\nnodes: {a: {}}",
 			[]string{"lab: arch of this machine -> arm64 (rebuild)"}, Rebuild},
+		{"several switches", pair, "name: pair\nfabric: {topology: leaf-spine, leaves: 2, spines: 3, rate: 1Gb/s}\n" +
+			"nodes: {a: {}, b: {}}",
+			[]string{"lab: fabric.topology one switch -> leaf-spine with 2 leaves and 3 spines at 1Gb/s (rebuild)"},
+			Rebuild},
+		{"another leaf", "name: x\nfabric: {topology: leaf-spine, leaves: 2, spines: 2}\nnodes: {a: {}, b: {}}",
+			"name: x\nfabric: {topology: leaf-spine, leaves: 2, spines: 2}\nnodes: {a: {}, b: {leaf: 0}}",
+			[]string{"b: leaf 1 -> 0 (recreate)"}, Recreate},
 		{"a shared home", "name: x\nnodes: {a: {image: debian-12}, b: {}}",
 			"name: x\nhome: shared\nnodes: {a: {image: debian-12}, b: {}}",
 			[]string{"a: home own -> shared (recreate)"}, Recreate},

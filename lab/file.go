@@ -83,6 +83,16 @@ type fileFabric struct {
 	// IPv4 subnet of the first NICs: the n-th node has the n-th address. The second NICs get the
 	// next subnet of the same size, and so on.
 	Subnet *netip.Prefix `json:"subnet,omitempty" rule:"subnet"`
+	// Switches of an emulated lab. leaf-spine: the nodes are at leaves, and each leaf has a link to each spine. Absent:
+	// one switch.
+	Topology *FabricTopology `json:"topology,omitempty"`
+	// Number of leaves, with topology.
+	Leaves *int `json:"leaves,omitempty" rule:"leaves"`
+	// Number of spines, with topology.
+	Spines *int `json:"spines,omitempty" rule:"spines"`
+	// Rate of each link between a leaf and a spine, such as 25Gb/s. Absent: that of the fastest NIC in the lab, or no
+	// limit if no NIC has a rate.
+	Rate *int64 `json:"rate,omitempty" rule:"link rate"`
 }
 
 type fileSlurm struct {
@@ -252,6 +262,8 @@ type fileNode struct {
 	settings
 	// Number of equal nodes to make: vm with a count of 16 is vm00 to vm15.
 	Count *int `json:"count,omitempty" rule:"count"`
+	// Leaf of an emulated node, from 0, with a topology of the fabric. Absent: the nodes are at the leaves in turn.
+	Leaf *int `json:"leaf,omitempty" rule:"leaf"`
 }
 
 // The order of the nodes decides their addresses.

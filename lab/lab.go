@@ -246,6 +246,13 @@ const MinGPUMemory, MaxGPUMemory = 16 * MiB, 64 * GiB
 type Fabric struct {
 	MTU    int          `json:"mtu"`    // as in "ip link set mtu"
 	Subnet netip.Prefix `json:"subnet"` // of first NICs; the next subnets are for the others
+
+	// Of several switches in an emulated lab; Topology is "" for one.
+	Topology FabricTopology `json:"topology,omitempty"`
+	Leaves   int            `json:"leaves,omitempty"`
+	Spines   int            `json:"spines,omitempty"`
+	// RateMbps is of each link between switches; 0 means that of the fastest NIC, or no limit if none has a rate.
+	RateMbps int64 `json:"rate_mbps,omitempty"`
 }
 
 // RDMAPayload is in bytes: the "active_mtu" of the nodes.
@@ -265,6 +272,7 @@ type Node struct {
 	// never NICAuto in a running lab; labs recorded before the field existed have virtio
 	NIC   NICModel `json:"nic,omitempty"`
 	Setup []Step   `json:"setup,omitempty"` // run in this order once the node is up
+	Leaf  *int     `json:"leaf,omitempty"`  // with a topology of the fabric
 
 	// For nodes on a real host.
 

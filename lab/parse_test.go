@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -65,7 +66,7 @@ func TestExamples(t *testing.T) {
 	sizes := map[string]int{"pair": 2, "sixteen": 16, "sixtyfour": 64, "full": 6, "connectx": 2, "incast": 6,
 		"soft-roce": 2, "epyc-pair": 2, "epyc-lab": 2, "h20-four": 4, "h20-vfs": 8, "h20-two": 2, "r740-one": 1,
 		"r740-eight": 8, "slurm": 4, "cluster": 4, "cluster-sixteen": 16, "vsphere": 16, "course": 2, "arm64": 2,
-		"gpu": 2, "gpu-matrix": 2, "gpudirect": 2, "h20": 2, "two-gpus": 2}
+		"gpu": 2, "gpu-matrix": 2, "gpudirect": 2, "h20": 2, "two-gpus": 2, "leaf-spine": 4}
 	files, err := filepath.Glob("../examples/*.yaml")
 	if err != nil || len(files) < len(sizes) {
 		t.Fatalf("found %q, %v", files, err)
@@ -94,7 +95,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// full.yaml promises every key, except for Slurm, /home and arch (only for emulated nodes) and vSphere.
+// full.yaml promises every key, except for Slurm, and /home, arch and switches (only for emulated
+// nodes) and vSphere.
 func TestFullExampleShowsEveryKey(t *testing.T) {
 	data, err := os.ReadFile("../examples/full.yaml")
 	if err != nil {
@@ -120,7 +122,11 @@ func TestFullExampleShowsEveryKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data = slices.Concat(data, slurm, vsphere, arm, gpu, h20)
+	leaves, err := os.ReadFile("../examples/leaf-spine.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data = slices.Concat(data, slurm, vsphere, arm, gpu, h20, leaves)
 	var text strings.Builder // without comments
 	for line := range strings.Lines(string(data)) {
 		code, _, _ := strings.Cut(line, "#")
@@ -184,6 +190,32 @@ nodes:
 	}
 	if len(l.Nodes[0].NICs) != 2 || len(l.Nodes[1].NICs) != 1 {
 		t.Errorf("got %d and %d NICs, want 2 and 1", len(l.Nodes[0].NICs), len(l.Nodes[1].NICs))
+	}
+}
+
+func TestNodesAreAtLeavesInTurn(t *testing.T) {
+	for text, want := range map[string]string{
+		"nodes: {vm: {count: 5}}":                                 "0 1 0 1 0",
+		"nodes: {a: {leaf: 1}, vm: {count: 3}, b: {}}":            "1 1 0 1 0",
+		"nodes: {a: {count: 2, leaf: 0}, b: {count: 2, leaf: 1}}": "0 0 1 1",
+	} {
+		l := mustParse(t, "name: x\nfabric: {topology: leaf-spine, leaves: 2, spines: 4, rate: 200Mb/s}\n"+text)
+		var got []string
+		for _, n := range l.Nodes {
+			got = append(got, fmt.Sprint(*n.Leaf))
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: got %v, want %s", text, got, want)
+		}
+		if f := l.Fabric; f.Topology != LeafSpine || f.Leaves != 2 || f.Spines != 4 || f.RateMbps != 200 {
+			t.Errorf("%+v", f)
+		}
+		if again := mustParse(t, string(l.YAML())); !reflect.DeepEqual(l, again) {
+			t.Errorf("%s: written out it is another lab:\n%s", text, l.YAML())
+		}
+	}
+	if n := mustParse(t, "name: x\nnodes: {a: {}}").Nodes[0]; n.Leaf != nil {
+		t.Errorf("a node at one switch has leaf %d", *n.Leaf)
 	}
 }
 

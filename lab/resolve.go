@@ -89,6 +89,9 @@ func (d *decoder) resolve(f *file) *Lab {
 	}
 	l.Links = f.Links
 	l.Arch = or(f.Arch, nil, "")
+	if d.resolveTopology(f.Fabric, l, f.Nodes, from); len(d.Errs) > 0 {
+		return nil
+	}
 	if or(f.Home, nil, HomeOwn) == HomeShared {
 		l.Home = HomeShared
 	}

@@ -212,6 +212,12 @@ func (fileAffinity) JSONSchemaExtend(s *jsonschema.Schema) {
 func (fileFabric) JSONSchemaExtend(s *jsonschema.Schema) {
 	numbers(property(s, "mtu"), MinMTU, MaxMTU, DefaultMTU)
 	asText(s, "subnet", subnetPattern, DefaultSubnet)
+	oneOfThese(property(s, "topology"), topologies(), "")
+	numbers(property(s, "leaves"), 1, MaxLeaves, nil)
+	numbers(property(s, "spines"), 1, MaxSpines, nil)
+	asText(s, "rate", ratePattern, nil)
+	s.DependentRequired = map[string][]string{"topology": {"leaves", "spines"}, "leaves": {"topology"},
+		"spines": {"topology"}, "rate": {"topology"}}
 }
 
 // JSONSchemaExtend adds ranges.
@@ -312,6 +318,7 @@ func (n fileNode) JSONSchemaExtend(s *jsonschema.Schema) {
 	n.settings.JSONSchemaExtend(s)
 	count := property(s, "count")
 	count.Minimum, count.Maximum = number(1), number(MaxNodes)
+	numbers(property(s, "leaf"), 0, MaxLeaves-1, nil)
 }
 
 // JSONSchema describes a mapping, as in the file.

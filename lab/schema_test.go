@@ -96,9 +96,9 @@ func TestSchemaDescribesEveryKey(t *testing.T) {
 		}
 	}
 	walk("", root)
-	if keys != 17+4+2+2+3+1+15+6+4+11+12+2*2+18 {
-		t.Errorf("found %d keys, want 17 of the lab, 4 of host and reserve, 2 of a NUMA node, 2 of fabric, 3 of an "+
-			"affinity, 1 of Slurm, 15 of vSphere, 6 of a switch, 4 of customize, 11 of defaults, 12 of a node, 2 of a "+
+	if keys != 17+4+2+6+3+1+15+6+4+11+13+2*2+18 {
+		t.Errorf("found %d keys, want 17 of the lab, 4 of host and reserve, 2 of a NUMA node, 6 of fabric, 3 of an "+
+			"affinity, 1 of Slurm, 15 of vSphere, 6 of a switch, 4 of customize, 11 of defaults, 13 of a node, 2 of a "+
 			"step in each, and 4, 5 or 8 of each kind of devices", keys)
 	}
 }
@@ -120,6 +120,15 @@ func TestSchemaAndParserAgree(t *testing.T) {
 		text string
 		want verdict
 	}{
+		{"switches", head("fabric: {topology: leaf-spine, leaves: 16, spines: 1, rate: 200Mb/s}"), good},
+		{"too many spines", head("fabric: {topology: leaf-spine, leaves: 1, spines: 17}"), bad},
+		{"no leaves", head("fabric: {topology: leaf-spine, leaves: 0, spines: 2}"), bad},
+		{"leaves alone", head("fabric: {leaves: 2}"), bad},
+		{"a rate of one switch", head("fabric: {rate: 1Gb/s}"), bad},
+		{"leaves that are missing", head("fabric: {topology: leaf-spine, spines: 2}"), bad},
+		{"another topology", head("fabric: {topology: torus, leaves: 2, spines: 2}"), bad},
+		{"a leaf beyond any", node("leaf: 16"), bad},
+		{"a leaf without leaves", node("leaf: 0"), parseOnly},
 		{"the shortest lab", head(""), good},
 		{"an empty file", "", bad},
 		{"a list", "- a", bad},

@@ -20,6 +20,7 @@ var written = template.Must(template.New("lab").Funcs(template.FuncMap{
 	"word":    func(v any) string { return word(fmt.Sprint(v)) },
 	"reserve": Reserve.flow, "affinity": flow[Affinity], "vsphere": flow[*VSphere], "mtuNote": mtuNote,
 	"node":  Node.flow,
+	"rate":  formatRate,
 	"links": func(all [][]string) string { return list(all, flowLink) },
 	"nic":   func() NICModel { return DefaultNIC },
 	"vfs":   func() int { return DefaultVFs },
@@ -52,7 +53,7 @@ func (n Node) flow() string {
 	b.WriteString(mapping("profile", scalarOrEmpty(string(n.Profile)), "cpus", n.cpus(), "memory", n.memory(),
 		"image", scalar(n.Image), "nics", nics, "gpus", gpus, "nic", nic, "vfs", vfs, "smt", unless(n.SMT,
 			DefaultSetting),
-		"guest_numa", unless(n.GuestNUMA, DefaultSetting), "setup", sequence(n.Setup, Step.flow)))
+		"guest_numa", unless(n.GuestNUMA, DefaultSetting), "leaf", n.leaf(), "setup", sequence(n.Setup, Step.flow)))
 	before := " # "
 	if len(n.NICs) > 1 {
 		before = "\n    # "
