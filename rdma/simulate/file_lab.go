@@ -100,7 +100,8 @@ func (d *checker) fromLab(l *lab.Lab, body ast.Node) bool {
 	}
 	c.Name, c.Switch, c.NIC, c.Faults, c.Curves, c.Seed, c.Until = l.Name, p.Switch, p.NIC, p.Faults, p.Curves, p.Seed,
 		p.Until
-	c.Topology = Topology{Form: ofLab, Rate: p.Rate, Delay: p.Delay}
+	c.Topology = Topology{Form: ofLab, Rate: p.Rate, Delay: p.Delay, Leaves: l.Fabric.Leaves, Spines: l.Fabric.Spines,
+		Uplink: rate(l.Fabric.RateMbps * 1e6), UplinkDelay: p.Delay}
 	if !d.attach(l, p.Rate) {
 		return false
 	}
@@ -119,9 +120,9 @@ func (d *checker) fromLab(l *lab.Lab, body ast.Node) bool {
 }
 
 // attach connects the NICs of the nodes. The first NICs are in one subnet, the second ones in the next, and so on, so
-// each subnet is a switch of its own.
+// each subnet is a switch of its own, unless the lab has leaves: all NICs of a node are at one.
 func (d *checker) attach(l *lab.Lab, all rate) bool {
-	t := &d.Topology
+	t, fastest := &d.Topology, rate(0)
 	for _, n := range l.Nodes {
 		speed := all
 		if speed == 0 && n.VFs == 0 && l.RunBy() == lab.DriverQEMU {
@@ -141,15 +142,23 @@ func (d *checker) attach(l *lab.Lab, all rate) bool {
 			if i > 0 {
 				name += "." + strconv.Itoa(i)
 			}
-			t.nodes = append(t.nodes, attached{name, i, speed, t.Delay})
+			sw := i
+			if n.Leaf != nil {
+				sw = *n.Leaf
+			}
+			t.nodes = append(t.nodes, attached{name, sw, speed, t.Delay, i})
 		}
+		fastest = max(fastest, speed)
 		if t.Rate == 0 || speed > 0 && speed < t.Rate {
 			t.Rate = speed
 		}
 	}
-	// Hosts stand in the order of their switches.
-	slices.SortStableFunc(t.nodes, func(a, b attached) int { return a.sw - b.sw })
-	if len(t.nodes) < 2 || t.nodes[1].sw > 0 {
+	if t.Uplink == 0 { // as in the lab
+		t.Uplink = fastest
+	}
+	// Hosts stand in the order of their subnets, which is that of their addresses.
+	slices.SortStableFunc(t.nodes, func(a, b attached) int { return a.subnet - b.subnet })
+	if len(t.nodes) < 2 || t.nodes[1].subnet > 0 {
 		d.fail("nodes", strictyaml.Error{What: "fewer than two nodes with a NIC"})
 		return false
 	}
@@ -189,7 +198,7 @@ func (d *checker) labSwitch() {
 func (d *checker) labTraffic() {
 	t := Traffic{Pattern: incast, To: d.Topology.nodes[0].name, Bytes: labBytes}
 	for _, h := range d.Topology.nodes[1:] {
-		if h.sw == 0 {
+		if h.subnet == 0 {
 			t.From = append(t.From, h.name)
 		}
 	}

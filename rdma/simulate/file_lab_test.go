@@ -1,9 +1,15 @@
 package simulate
 
 import (
+	"context"
+	"fmt"
+	"io"
+	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rackless/rackless/rdma/fabric"
 )
@@ -42,6 +48,112 @@ traffic:
 	if c.Topology.Rate != 10e9 || c.Switch.ECN.Max != 80<<10 || c.Seed != 9 || c.Switch.Queue != 0 ||
 		c.NIC.MTU != 4096 || len(c.Traffic) != 1 || c.Switch.Alpha != 0.125 {
 		t.Errorf("%+v", c)
+	}
+}
+
+// Switches of a lab are simulated as they come up: the same nodes at the same leaves, and the same path for a flow.
+func TestLabWithLeavesTakesThePathsOfTheLab(t *testing.T) {
+	const text = `name: racks
+fabric: {topology: leaf-spine, leaves: 2, spines: 3, rate: 1Gb/s}
+nodes: {vm: {count: 4}}
+traffic: [{pattern: flow, from: [vm00], to: vm01, bytes: 1MiB}]
+`
+	c := config(t, text)
+	n := newNetwork(c)
+	if len(n.switches) != 5 || n.hosts[1].edge.sw != n.switches[1] || n.hosts[2].edge.sw != n.switches[0] ||
+		n.hosts[0].rate != 25e9 || n.switches[0].ports[2].out.rate != 1e9 {
+		t.Fatalf("%d switches, vm01 at %s", len(n.switches), n.hosts[1].edge.name)
+	}
+	if r := Run(c, never); r.Unfinished > 0 || r.Flows[0].Completion < 8*time.Millisecond {
+		t.Errorf("1 MiB at 1 Gb/s took %v", r.Flows[0].Completion)
+	}
+	if c := config(t, "name: x\nfabric: {topology: leaf-spine, leaves: 2, spines: 2}\n"+
+		"nodes: {a: {}, b: {nic: connectx-6}}"); c.Topology.Uplink != 200e9 {
+		t.Errorf("without a rate, links have %d bit/s", c.Topology.Uplink)
+	}
+
+	dir := t.TempDir()
+	cfg := fabric.Config{Control: filepath.Join(dir, "c"), Topology: fabric.Topology{Leaves: 2, Spines: 3}}
+	for i := range 4 {
+		name := fmt.Sprintf("vm%02d", i)
+		cfg.Ports = append(cfg.Ports, fabric.Port{Name: name, Path: filepath.Join(dir, name), Leaf: i % 2})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- fabric.Run(ctx, cfg) }()
+	var client *fabric.Client
+	for end := time.Now().Add(time.Minute); client == nil; {
+		var err error
+		if client, err = fabric.Dial(cfg.Control); err != nil && time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	station := func(i int) []byte { return []byte{2, 0, 0, 0, 0, byte(i)} }
+	conns := make([]net.Conn, 4)
+	for i := range conns {
+		var err error
+		if conns[i], err = net.Dial("unix", cfg.Ports[i].Path); err != nil {
+			t.Fatal(err)
+		}
+		defer conns[i].Close()
+	}
+	send := func(i int, frame []byte) {
+		if _, err := conns[i].Write(append(be.AppendUint32(nil, uint32(len(frame))), frame...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(i int) {
+		if _, err := io.ReadFull(conns[i], make([]byte, 4+60)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range conns { // until vm01 has seen a broadcast of each, the switch knows none
+		hello := make([]byte, 60)
+		copy(hello, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
+		copy(hello[6:], station(i))
+		send(i, hello)
+	}
+	for range 3 {
+		read(1)
+		read(0)
+	}
+	const flows = 100
+	want := map[uint16]string{}
+	for port := uint16(0xc000); port < 0xc000+flows; port++ {
+		k := packet{n: 60}
+		frame := k.frame[:60]
+		copy(frame, station(1))
+		copy(frame[6:], station(0))
+		be.PutUint16(frame[offType:], 0x0800)
+		frame[14], frame[23] = 0x45, 17
+		from, to := address(0), address(1)
+		copy(frame[26:], from[12:])
+		copy(frame[offDest:], to[12:])
+		be.PutUint16(frame[34:], port)
+		be.PutUint16(frame[36:], 4791)
+		k.read()
+		want[port] = fabric.SpineName(int(n.switches[0].next(&k).far().index) - 2)
+		send(0, frame)
+		read(1)
+	}
+	got, err := client.Flows(ctx)
+	if err != nil || len(got.Flows) != flows {
+		t.Fatalf("%d flows, %v", len(got.Flows), err)
+	}
+	used := map[string]bool{}
+	for _, f := range got.Flows {
+		if used[f.Via] = true; f.Via != want[f.SrcPort] {
+			t.Errorf("port %d takes %s in the lab and %s in the simulation", f.SrcPort, f.Via, want[f.SrcPort])
+		}
+	}
+	if len(used) != 3 {
+		t.Errorf("only %v are used", used)
 	}
 }
 

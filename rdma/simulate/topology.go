@@ -53,10 +53,11 @@ type layout struct {
 
 // An attached is a host with the switch of its link.
 type attached struct {
-	name  string
-	sw    int
-	rate  rate
-	delay time.Duration
+	name   string
+	sw     int
+	rate   rate
+	delay  time.Duration
+	subnet int // of a lab file
 }
 
 // A trunk is a number of parallel links between two switches.
@@ -78,6 +79,9 @@ func (t *Topology) sizes() (hosts, switches, links int) {
 	case rails:
 		return t.Hosts * t.Rails, t.Rails + t.Spines, t.Rails * t.Spines * n
 	case ofLab:
+		if t.Leaves > 0 {
+			return len(t.nodes), t.Leaves + t.Spines, t.Leaves * t.Spines
+		}
 		return len(t.nodes), t.nodes[len(t.nodes)-1].sw + 1, 0
 	case explicit:
 		for _, l := range t.Links {
@@ -118,7 +122,7 @@ func (t *Topology) layout() *layout {
 	l := &layout{}
 	_, l.switches, _ = t.sizes()
 	host := func(sw int) {
-		l.hosts = append(l.hosts, attached{"h" + strconv.Itoa(len(l.hosts)), sw, t.Rate, t.Delay})
+		l.hosts = append(l.hosts, attached{name: "h" + strconv.Itoa(len(l.hosts)), sw: sw, rate: t.Rate, delay: t.Delay})
 	}
 	join := func(a, b int) { l.trunks = append(l.trunks, trunk{a, b, max(1, t.LAG), t.Uplink, t.UplinkDelay}) }
 	switch t.Form {
@@ -126,17 +130,13 @@ func (t *Topology) layout() *layout {
 		for i := range t.Hosts * t.Leaves {
 			host(i / t.Hosts)
 		}
-		for spine := range t.Spines {
-			for leaf := range t.Leaves {
-				join(leaf, t.Leaves+spine)
-			}
-		}
+		t.leafSpine(join)
 	case fatTree:
 		t.fatTree(host, join)
 	case rails:
 		for i := range t.Hosts * t.Rails {
 			h, r := i/t.Rails, i%t.Rails
-			l.hosts = append(l.hosts, attached{fmt.Sprintf("h%dr%d", h, r), r, t.Rate, t.Delay})
+			l.hosts = append(l.hosts, attached{name: fmt.Sprintf("h%dr%d", h, r), sw: r, rate: t.Rate, delay: t.Delay})
 		}
 		for spine := range t.Spines {
 			for r := range t.Rails {
@@ -147,12 +147,22 @@ func (t *Topology) layout() *layout {
 		t.explicit(l)
 	case ofLab:
 		l.hosts = t.nodes
+		t.leafSpine(join)
 	default:
 		for range t.Hosts {
 			host(0)
 		}
 	}
 	return l
+}
+
+// leafSpine joins each leaf with each spine. A lab with one switch has neither.
+func (t *Topology) leafSpine(join func(a, b int)) {
+	for spine := range t.Spines {
+		for leaf := range t.Leaves {
+			join(leaf, t.Leaves+spine)
+		}
+	}
 }
 
 // fatTree lays out pods of K/2 edge and K/2 aggregation switches, and K*K/4 core switches above them (Al-Fares and
@@ -191,9 +201,9 @@ func (t *Topology) explicit(l *layout) {
 		other, b, _ := node(k.To)
 		switch {
 		case kind == 'h':
-			l.hosts[a] = attached{k.From, b, speed, delay}
+			l.hosts[a] = attached{name: k.From, sw: b, rate: speed, delay: delay}
 		case other == 'h':
-			l.hosts[b] = attached{k.To, a, speed, delay}
+			l.hosts[b] = attached{name: k.To, sw: a, rate: speed, delay: delay}
 		default:
 			l.trunks = append(l.trunks, trunk{a, b, max(1, k.LAG), speed, delay})
 		}
