@@ -13,7 +13,7 @@ const (
 	capsCurrent = 1
 )
 
-// The adapter does not offer blue flame (each write would be eight messages of QEMU), striding RQs, DEVX, eswitch.
+// The adapter does not offer blue flame (each write would be eight messages of QEMU), striding RQs, eswitch.
 var (
 	// struct cmd_hca_cap. The driver trusts these values, and an unsupported one would fail only when a guest uses it.
 	// So limits of tables.go, queues.go and steer.go are at least as high. Numbers of objects are a card's, whose
@@ -100,6 +100,7 @@ func queryCaps(p *Port, in, out []byte, _ uint32) status {
 		putAll(o, generalCaps)
 		if p.newer() {
 			putAll(o, newCaps)
+			putAll(o, newDevX)
 		}
 	case capsEth:
 		putAll(o, ethCaps)

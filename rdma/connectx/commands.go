@@ -59,7 +59,7 @@ func init() {
 		0x773: queryCounter,               // QUERY_Q_COUNTER
 		0x780: nothing,                    // SET_PP_RATE_LIMIT
 		0x800: domains.create,             // ALLOC_PD
-		0x801: domains.destroy,            // DEALLOC_PD
+		0x801: deallocPD,                  // DEALLOC_PD
 		0x802: createOther(opAllocUAR),    // ALLOC_UAR
 		0x803: destroyOther(opAllocUAR),   // DEALLOC_UAR
 		0x804: nothing,                    // CONFIG_INT_MODERATION
@@ -115,6 +115,10 @@ func init() {
 		0x93a: destroyOther(0x939),        // DEALLOC_FLOW_COUNTER
 		0x93b: nothing,                    // QUERY_FLOW_COUNTER
 		0x93c: modifyTable,                // MODIFY_FLOW_TABLE
+		0xa04: createUctx,                 // CREATE_UCTX
+		0xa06: destroyUctx,                // DESTROY_UCTX
+		0xa08: createUmem,                 // CREATE_UMEM
+		0xa0a: destroyUmem,                // DESTROY_UMEM
 	}
 	for op := range transitions {
 		commands[op] = modifyQP(op)
@@ -179,6 +183,23 @@ var (
 		func(in []byte) []uint32 { return readRQT(in[0x20:]) }}
 	groups = object[*flowGroup]{1 << 20, func(p *Port) map[uint32]*flowGroup { return p.Groups }, readGroup}
 )
+
+// deallocPD refuses as long as objects of programs use the domain, because its number may then become another's.
+func deallocPD(p *Port, in, out []byte, id uint32) status {
+	if _, owned := p.Owners[classPD.id(id)]; owned {
+		for _, q := range p.Queues {
+			if q.PD == id && q.UID != 0 {
+				return busy
+			}
+		}
+		for n, k := range p.Keys {
+			if _, owned := p.Owners[classKey.id(n)]; owned && k.PD == id {
+				return busy
+			}
+		}
+	}
+	return domains.destroy(p, in, out, id)
+}
 
 func with[T any](of func(*Port) map[uint32]*T, run func(p *Port, t *T, in, out []byte) status) handler {
 	return func(p *Port, in, out []byte, id uint32) status {
@@ -292,7 +313,7 @@ const (
 )
 
 // status is MLX5_CMD_STAT_* in linux/mlx5/device.h. The driver maps it to EINVAL for badOp, badParam, badResource,
-// badQPState and badCQSize, EIO for badInLength, ENOMEM for limit.
+// badQPState and badCQSize, EBUSY for busy, EIO for badInLength, ENOMEM for limit.
 type status byte
 
 const (
@@ -301,6 +322,7 @@ const (
 	badOp         status = 0x02
 	badParam      status = 0x03
 	badResource   status = 0x05
+	busy          status = 0x06
 	limit         status = 0x08
 	badQPState    status = 0x10
 	badCQSize     status = 0x40 // more completions wait than the new size
@@ -387,8 +409,15 @@ func (p *Port) execute(outLen int) status {
 		p.logf("command %#x is unknown", op)
 		return badOp
 	}
+	if st := p.permitted(op, p.in); st != ok {
+		return st
+	}
 	p.outLen = outLen
-	return run(p, p.in, p.out, id)
+	st := run(p, p.in, p.out, id)
+	if st == ok {
+		p.note(op, p.in, p.out)
+	}
+	return st
 }
 
 func opMod(in []byte) uint16 { return be.Uint16(in[6:]) }

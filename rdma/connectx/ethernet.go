@@ -258,7 +258,7 @@ func (p *Port) receiveInto(to target, f []byte) {
 	be.PutUint64(b[48:], p.ticks())
 	be.PutUint32(b[56:], q.Num)
 	be.PutUint16(b[60:], uint16(r.ID))
-	p.complete(p.CQs[q.RecvCQ], &b, true)
+	p.complete(p.cqOf(q.RecvCQ, q.UID), &b, true)
 }
 
 // sum adds the ones' complement sum of b to init (RFC 1071). Frames of 64 KiB do not overflow 64 bits.

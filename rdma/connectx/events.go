@@ -146,6 +146,8 @@ type cq struct {
 	DBR      uint64
 	Ring     ring
 	Ctx      []byte
+	UID      uint16
+	Umems    umemsOf
 }
 
 const (
@@ -160,23 +162,29 @@ func createCQ(p *Port, in, out []byte, _ uint32) status {
 	x := in[0x10 : 0x10+cqcSize]
 	n := p.number(kindCQ, 1<<24, func(n uint32) bool { return p.CQs[n] != nil })
 	c := &cq{Num: n, EQ: cqcCEqnOrApuElement.get32(x) & 0xff, Log: uint8(cqcLogCqSize.get(x)),
-		Wide: cqcCqeSz.get(x) != 0, Overrun: cqcOi.is(x), DBR: cqcDbrAddr.get(x)}
+		Wide: cqcCqeSz.get(x) != 0, Overrun: cqcOi.is(x), DBR: cqcDbrAddr.get(x), UID: uidOf(in)}
 	if n == 0 || c.Log > maxEventLog {
 		return limit
 	}
 	if p.EQs[c.EQ] == nil {
 		return badResource
 	}
-	var fits bool
-	c.Ring, fits = p.newRing(in[0x110:], cqcLogPageSize.get(x), cqcPageOffset.get(x), c.size()<<c.Log)
-	if !fits {
-		return badParam
+	s := cqSource(in, c.UID)
+	s.dbInUmem, s.dbUmem = cqcDbrUmemValid.is(x), cqcDbrUmemId.get32(x)
+	if st := p.acquireMemory(&s, c.size()<<c.Log, &c.Ring, &c.DBR, &c.Umems); st != ok {
+		return st
 	}
-	p.notePrivate(c.DBR &^ (pageSize - 1))
 	c.Ctx = append([]byte(nil), x...)
 	p.CQs[n] = c
 	put24(out, n)
 	return ok
+}
+
+// cqSource reads CREATE_CQ or MODIFY_CQ, without the doorbell record.
+func cqSource(in []byte, uid uint16) source {
+	x := in[0x10:]
+	return source{uid: uid, pas: in[0x110:], logPage: cqcLogPageSize.get(x), pageOff: cqcPageOffset.get(x),
+		inUmem: createCQUmemValid.is(in), umem: createCQUmemId.get32(in), off: createCQUmemOffset.get(in), written: true}
 }
 
 func (c *cq) size() uint64 {
@@ -188,6 +196,7 @@ func (c *cq) size() uint64 {
 
 func destroyCQ(p *Port, c *cq, _, _ []byte) status {
 	p.drop(&c.Ring)
+	p.releaseUmems(&c.Umems)
 	delete(p.CQs, c.Num)
 	return ok
 }
@@ -224,9 +233,9 @@ func (p *Port) resizeCQ(c *cq, in []byte) status {
 			return badCQSize
 		}
 	}
-	var fits bool
-	if n.Ring, fits = p.newRing(in[0x110:], cqcLogPageSize.get(x), cqcPageOffset.get(x), n.size()<<n.Log); !fits {
-		return badParam
+	s := cqSource(in, c.UID)
+	if st := p.acquireMemory(&s, n.size()<<n.Log, &n.Ring, &n.DBR, &n.Umems); st != ok {
+		return st
 	}
 	mark, armed := [64]byte{63: cqeResize << 4}, c.Armed
 	c.Armed = disarmed // the mark is no completion
@@ -234,10 +243,13 @@ func (p *Port) resizeCQ(c *cq, in []byte) status {
 	c.Armed = armed
 	if c.Failed {
 		p.drop(&n.Ring)
+		p.releaseUmems(&n.Umems)
 		return badResource
 	}
 	p.drop(&c.Ring)
-	c.Log, c.Wide, c.Ring = n.Log, n.Wide, n.Ring
+	was := umemsOf{c.Umems[0]}
+	p.releaseUmems(&was)
+	c.Log, c.Wide, c.Ring, c.Umems[0] = n.Log, n.Wide, n.Ring, n.Umems[0]
 	for _, f := range []bits{cqcLogCqSize, cqcCqeSz, cqcPageOffset, cqcLogPageSize} {
 		f.put(c.Ctx, f.get(x))
 	}
@@ -253,6 +265,14 @@ func queryCQ(p *Port, c *cq, _, out []byte) status {
 		cqcStatus.put(x, 0xa)
 	}
 	return ok
+}
+
+// cqOf returns the completion queue that a queue of the uid names, or nil.
+func (p *Port) cqOf(n uint32, uid uint16) *cq {
+	if c := p.CQs[n]; c != nil && serves(uid, c.UID) {
+		return c
+	}
+	return nil
 }
 
 // complete writes an entry. A full queue fails with an event instead of losing entries. The doorbell record's first
@@ -377,10 +397,10 @@ const (
 func (p *Port) completion(q *queue, c *roce.Completion) {
 	var b [64]byte
 	// Receives of an XRC SRQ complete in its queue and under its user_index.
-	user, recvCQ := q.User, q.RecvCQ
+	user, recvCQ, uid := q.User, q.RecvCQ, q.UID
 	if c.Recv && q.Service == serviceXRC {
 		if s := p.xrcShared(q, c.SRQ); s != nil {
-			user, recvCQ = s.User, s.RecvCQ
+			user, recvCQ, uid = s.User, s.RecvCQ, s.UID
 		}
 	}
 	be.PutUint32(b[32:], user)
@@ -400,7 +420,7 @@ func (p *Port) completion(q *queue, c *roce.Completion) {
 		// roce.Status equals the syndromes. An error is solicited, for drivers that wait only for such events.
 		b[55] = byte(c.Status)
 		b[63] = code << 4
-		p.complete(p.CQs[cqn], &b, true)
+		p.complete(p.cqOf(cqn, uid), &b, true)
 		return
 	}
 	be.PutUint32(b[44:], c.Bytes)
@@ -412,7 +432,7 @@ func (p *Port) completion(q *queue, c *roce.Completion) {
 	if c.Solicited {
 		b[63] |= 2
 	}
-	p.complete(p.CQs[cqn], &b, c.Solicited)
+	p.complete(p.cqOf(cqn, uid), &b, c.Solicited)
 }
 
 func receiveCQE(c *roce.Completion, b *[64]byte) byte {

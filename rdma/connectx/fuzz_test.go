@@ -9,10 +9,31 @@ import (
 )
 
 func FuzzCommand(f *testing.F) {
-	_, gs := newLab(f, 1, NIC{}, nil)
+	_, gs := newLab(f, 1, NIC{Model: ConnectX5}, nil)
 	g := gs[0]
+	start := func() {
+		d := g.program()
+		d.keyOf(d.umem(g.alloc(pageSize), pageSize, umemAll), 0, 0, pageSize, allRights...)
+		d.queues(serviceRC)
+	}
+	start()
 	for op := range commands {
 		f.Add(op, uint16(0), uint32(1), []byte{1, 2, 3}, uint32(300), uint32(300))
+	}
+	// The top byte of the number is the uid, of which 1 is a program's.
+	for op := range userCommands {
+		f.Add(op, uint16(0), uint32(1<<24|1), []byte{1, 2, 3}, uint32(300), uint32(300))
+	}
+	umem := make([]byte, 0x38)
+	putAll(umem[4:], map[bits]uint64{umemNumOfMtt: 1})
+	f.Add(uint16(opCreateUmem), uint16(0), uint32(1<<24), umem, uint32(0x38), uint32(16))
+	for _, fields := range []map[bits]uint64{{createQPUmemValid: 1, createQPUmemId: 1},
+		{createCQUmemValid: 1, createCQUmemId: 1}, {createKeyUmemValid: 1, createKeyUmemId: 1}} {
+		in := make([]byte, 0x110)
+		putAll(in, fields)
+		for _, op := range []uint16{opCreateQP, opCreateCQ, opCreateKey, opModifyCQ} {
+			f.Add(op, uint16(0), uint32(1<<24), in[12:], uint32(0x110), uint32(16))
+		}
 	}
 	for _, reg := range []uint32{regPFCC, regQPTS, regQPDPM, regQTCT, regQETCR, regQCAM} {
 		f.Add(uint16(opAccessReg), uint16(0), reg, bytes.Repeat([]byte{0xff}, 200), uint32(0x110), uint32(0x110))
@@ -30,6 +51,7 @@ func FuzzCommand(f *testing.F) {
 		g.t = t
 		in := make([]byte, 12+len(body))
 		binary.BigEndian.PutUint16(in, op)
+		be.PutUint16(in[2:], uint16(id>>24))
 		be.PutUint16(in[6:], mod)
 		be.PutUint32(in[8:], id)
 		copy(in[12:], body)
@@ -43,6 +65,7 @@ func FuzzCommand(f *testing.F) {
 		if op == opTeardownHCA || g.p.objects() > 1000 {
 			g.f.Reset()
 			g.boot()
+			start()
 		}
 	})
 }

@@ -60,6 +60,9 @@ func FuzzUMR(f *testing.F) {
 	g.key(at, 4*pageSize, g.pd, allRights...)
 	keys := []uint32{g.freeKey(modeMTT), g.freeKey(modeKLM), g.freeKey(modeKLM)}
 	p := g.p
+	turns := umrWQE(keys[1], umrAll, []uint64{64<<32 | repeated, 2<<32 | 1, 80<<48 | 64<<32 | uint64(keys[2]), at},
+		map[bits]uint64{mkcLen: 128, mkcLr: 1})
+	f.Add(byte(1), bytes.Join(turns.segs, nil), uint64(0), uint64(100))
 	for i := range keys {
 		w := umrWQE(keys[i], umrAll, []uint64{at | 3, at + pageSize | 3}, map[bits]uint64{mkcLen: 8192,
 			mkcStartAddr: 0x1000, mkcLogPageSize: 12, mkcLr: 1, mkcLw: 1})
@@ -161,11 +164,13 @@ func edited(text, edits []byte) []byte {
 
 // FuzzRestore edits a saved state, which would be too long an input.
 func FuzzRestore(f *testing.F) {
-	_, gs := newLab(f, 1, NIC{}, nil)
+	_, gs := newLab(f, 1, NIC{Model: ConnectX5}, nil)
 	g := gs[0]
 	q := g.newQP(serviceRC)
 	q.connect(0, 1, 0x200, nil)
 	g.key(g.alloc(pageSize), pageSize, g.pd, allRights...)
+	d := g.program()
+	d.queues(serviceRC)
 	state, err := g.p.Save()
 	if err != nil {
 		f.Fatal(err)
@@ -202,6 +207,13 @@ func FuzzRestore(f *testing.F) {
 				g.p.unlock()
 			}
 		}
+		g.p.lock()
+		for uid := range g.p.Uctx {
+			in := make([]byte, minBuffer)
+			be.PutUint16(in[10:], uid)
+			destroyUctx(g.p, in, make([]byte, minBuffer), uint32(uid))
+		}
+		g.p.unlock()
 		g.p.Deliver(make([]byte, 64))
 		db := make([]byte, 8)
 		be.PutUint32(db[4:], 0x100<<8)
@@ -215,7 +227,7 @@ var rubbish = flag.Duration("rubbish", 0, "how long TestHostileGuests lasts at l
 
 // Random data everywhere and on the socket do not disturb others.
 func TestHostileGuests(t *testing.T) {
-	_, g := newLab(t, 4, NIC{}, nil)
+	_, g := newLab(t, 4, NIC{Model: ConnectX5}, nil)
 	qa, qb := pair(g[0], g[1], serviceRC, nil)
 	at, to := g[0].alloc(4096), g[1].alloc(4096)
 	ka, kb := g[0].key(at, 4096, g[0].pd, allRights...), g[1].key(to, 4096, g[1].pd, allRights...)
@@ -310,6 +322,7 @@ func (v *vandal) once(r *rand.Rand) {
 	case 4, 5: // an existing command
 		in := make([]byte, 16+len(b))
 		be.PutUint16(in, v.ops[r.IntN(len(v.ops))])
+		be.PutUint16(in[2:], uint16(r.IntN(4)/2)) // of a program, if there is one
 		be.PutUint16(in[6:], uint16(r.IntN(3)))
 		be.PutUint32(in[8:], r.Uint32N(0x500))
 		copy(in[12:], b)

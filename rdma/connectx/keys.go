@@ -1,6 +1,7 @@
 package connectx
 
 import (
+	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -25,6 +26,9 @@ type mkey struct {
 	Start, Len uint64
 	Shift      uint8
 	Pages      []uint64
+	// Off is the place of Start in the first page of a list that is a umem's.
+	Off   uint64
+	Umems umemsOf
 }
 
 // access_mode of struct mkc. Keys of other modes can be created but not used.
@@ -141,7 +145,7 @@ func createKey(p *Port, in, out []byte, _ uint32) status {
 		return limit
 	}
 	k := &mkey{}
-	if st := p.readKey(k, n, in[0x10:], in[0x110:], createKeyPgAccess.is(in)); st != ok {
+	if st := p.readKey(k, n, in); st != ok {
 		return st
 	}
 	p.Keys[n] = k
@@ -151,15 +155,16 @@ func createKey(p *Port, in, out []byte, _ uint32) status {
 
 // readKey checks that the sum of start and length does not wrap, and that the pages are in the command and within the
 // guest's allowance. If flagged is not set, entries grant all that the key does.
-func (p *Port) readKey(k *mkey, n uint32, x, pas []byte, flagged bool) status {
+func (p *Port) readKey(k *mkey, n uint32, in []byte) status {
+	x, pas := in[0x10:], in[0x110:]
 	*k = mkey{Key: n<<8 | mkcMkey70.get32(x), PD: mkcPd.get32(x), Free: mkcFree.is(x), UMR: mkcUmrEn.is(x),
-		Mode: uint8(mkcAccessMode10.get(x) | mkcAccessMode42.get(x)<<2), Any: mkcLength64.is(x),
+		Mode: keyMode(x), Any: mkcLength64.is(x),
 		Start: mkcStartAddr.get(x), Len: mkcLen.get(x), Shift: uint8(mkcLogPageSize.get(x))}
 	k.Access, k.RInval, k.QPN = keyAccess(x), mkcEnRinval.is(x), mkcQpn.get32(x)
 	if k.Mode == modeKSM {
 		k.Shift = min(max(k.Shift, minPageShift), maxPageShift)
 	}
-	if k.Mode != modeMTT && (!k.listed() || !k.Free) {
+	if !k.listed() {
 		return ok
 	}
 	if k.Free {
@@ -171,7 +176,16 @@ func (p *Port) readKey(k *mkey, n uint32, x, pas []byte, flagged bool) status {
 		}
 		return ok
 	}
-	if k.Shift < minPageShift || k.Shift > maxPageShift || k.Len > 1<<46 || k.Start+k.Len < k.Start {
+	if k.Mode != modeMTT {
+		return p.readPieces(k, int(createKeyActualSize.get(in)), pas)
+	}
+	if k.Len > 1<<46 || k.Start+k.Len < k.Start {
+		return badParam
+	}
+	if createKeyUmemValid.is(in) {
+		return p.keyInUmem(k, in)
+	}
+	if k.Shift < minPageShift || k.Shift > maxPageShift {
 		return badParam
 	}
 	count := (k.Start&(1<<k.Shift-1) + k.Len + 1<<k.Shift - 1) >> k.Shift
@@ -181,13 +195,49 @@ func (p *Port) readKey(k *mkey, n uint32, x, pas []byte, flagged bool) status {
 	k.Pages = make([]uint64, count)
 	for i := range k.Pages {
 		v := be.Uint64(pas[8*i:])
-		if !flagged {
+		if !createKeyPgAccess.is(in) {
 			v |= pageFlags
 		}
 		k.set(i, v)
 	}
 	return ok
 }
+
+// readPieces reads the list of a key of other keys.
+func (p *Port) readPieces(k *mkey, count int, list []byte) status {
+	switch {
+	case count > len(list)/16:
+		return badParam
+	case 2*count > k.maxPages() || !p.charge(2*count):
+		return limit
+	}
+	k.Pages = make([]uint64, 2*count)
+	for i := range k.Pages {
+		k.Pages[i] = be.Uint64(list[8*i:])
+	}
+	return ok
+}
+
+// keyInUmem takes the pages from a umem, with their rights.
+func (p *Port) keyInUmem(k *mkey, in []byte) status {
+	n := createKeyUmemId.get32(in)
+	u := p.userUmem(n, uidOf(in))
+	if u == nil {
+		return badResource
+	}
+	pages, first, fits := u.pages(createKeyUmemOffset.get(in), k.Len)
+	if !fits {
+		return badParam
+	}
+	if !p.charge(len(pages)) {
+		return limit
+	}
+	k.Pages, k.Shift, k.Off, k.Umems = slices.Clone(pages), u.Shift, first, umemsOf{n}
+	p.hold(&k.Umems)
+	return ok
+}
+
+func keyMode(x []byte) uint8 { return uint8(mkcAccessMode10.get(x) | mkcAccessMode42.get(x)<<2) }
 
 // keyAccess reads rights. Remote ones need the QP's too.
 func keyAccess(x []byte) roce.Access {
@@ -202,17 +252,26 @@ func keyAccess(x []byte) roce.Access {
 }
 
 func destroyKey(p *Port, k *mkey, _, _ []byte) status {
+	p.releaseUmems(&k.Umems)
 	p.NPages -= len(k.Pages)
 	delete(p.Keys, k.Key>>8)
 	return ok
 }
 
+// queryKey returns also a list of other keys, because the driver loads absent pages behind a program's one.
 func queryKey(p *Port, k *mkey, _, out []byte) status {
 	x := out[0x10:]
 	mkcMkey70.put(x, uint64(k.Key&0xff))
 	mkcPd.put(x, uint64(k.PD))
 	mkcStartAddr.put(x, k.Start)
 	mkcLen.put(x, k.Len)
+	if k.Mode == modeKLM || k.Mode == modeKSM {
+		for i, v := range k.Pages {
+			if at := 0x110 + 8*i; at+8 <= p.outLen {
+				be.PutUint64(out[at:], v)
+			}
+		}
+	}
 	return ok
 }
 
@@ -274,7 +333,11 @@ func (p *Port) find(out []seg, check bool, key, pd uint32, va, n uint64, a roce.
 	}
 	// Offsets count from the page that holds Start.
 	size, refused := uint64(1)<<k.Shift, refusing(a)
-	for o := va - k.Start&^(size-1); n > 0; {
+	o := va - k.Start&^(size-1)
+	if k.Umems[0] != 0 {
+		o = va - k.Start + k.Off
+	}
+	for n > 0 {
 		i := o >> k.Shift
 		if i >= uint64(len(k.Pages)) {
 			return out, roce.FaultRange
@@ -307,6 +370,9 @@ func localRight(a roce.Access) roce.Access {
 // pieces appends memory behind a key of mode KLM. A piece needs the local right of the access. Its own key must not be
 // a list, or a guest could create a circle.
 func (p *Port) pieces(out []seg, check bool, k *mkey, va, n uint64, a roce.Access) ([]seg, roce.Fault) {
+	if k.strided() {
+		return p.strides(out, check, k, va, n, a)
+	}
 	o := va - k.Start
 	for i := 0; n > 0 && i+1 < len(k.Pages); i += 2 {
 		size, key := k.Pages[i]>>32, uint32(k.Pages[i])
@@ -328,6 +394,48 @@ func (p *Port) pieces(out []seg, check bool, k *mkey, va, n uint64, a roce.Acces
 		return out, roce.FaultRange
 	}
 	return out, 0
+}
+
+// repeated, in place of the first key of a list, says that the rest repeats (struct mlx5_wqe_umr_repeat_block_seg).
+const repeated = 0x400
+
+func (k *mkey) strided() bool { return len(k.Pages) >= 4 && uint32(k.Pages[0]) == repeated }
+
+// strides appends memory behind a list that repeats: at each turn, its pieces have moved by their strides. An access
+// looks at as many pieces at most as two of the longest lists have.
+func (p *Port) strides(out []seg, check bool, k *mkey, va, n uint64, a roce.Access) ([]seg, roce.Fault) {
+	turn, turns, count := k.Pages[0]>>32, k.Pages[1]>>32, int(k.Pages[1]&0xffff)
+	if turn == 0 || 2+2*count > len(k.Pages) {
+		return out, roce.FaultRange
+	}
+	at := (va - k.Start) / turn
+	o := (va - k.Start) % turn
+	for looked := 0; at < turns; at++ {
+		for i := 2; i < 2+2*count; i += 2 {
+			stride, size, key := k.Pages[i]>>48, k.Pages[i]>>32&0xffff, uint32(k.Pages[i])
+			if looked++; looked > 2*maxPieces {
+				return out, roce.FaultRange
+			}
+			if o >= size {
+				o -= size
+				continue
+			}
+			l := min(n, size-o)
+			if in := p.Keys[key>>8]; in == nil || in.Mode == modeKLM || in.Mode == modeKSM {
+				return out, roce.FaultKey
+			}
+			var f roce.Fault
+			out, f = p.find(out, check, key, k.PD, k.Pages[i+1]+at*stride+o, l, localRight(a))
+			if n -= l; f != 0 || n == 0 {
+				return out, f
+			}
+			o = 0
+		}
+		if count == 0 || o > 0 { // the turn is longer than its pieces
+			break
+		}
+	}
+	return out, roce.FaultRange
 }
 
 // physical memory may span several mappings. A key of mode 0 covers all of the guest's, but only its kernel can create

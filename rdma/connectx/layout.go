@@ -79,6 +79,8 @@ const (
 	qpcSrqnRmpnXrqn     bits = 0x568<<8 | 24
 	qpcHwSqWqebbCounter bits = 0x5a0<<8 | 16
 	qpcHwRqCounter      bits = 0x5c0<<8 | 32
+	qpcDbrUmemValid     bits = 0x683<<8 | 1
+	qpcDbrUmemId        bits = 0x720<<8 | 32
 )
 
 // struct ads. The source is an index into the GIDs, the destination a MAC (rmac) and a GID at 0x10. ack_timeout is an
@@ -107,6 +109,11 @@ const (
 	wqLogWqStride bits = 0x10c<<8 | 4
 	wqLogWqPgSz   bits = 0x113<<8 | 5
 	wqLogWqSz     bits = 0x11b<<8 | 5
+	wqDbrValid    bits = 0x120<<8 | 1
+	wqUmemValid   bits = 0x121<<8 | 1
+	wqDbrUmemId   bits = 0x140<<8 | 32
+	wqUmemId      bits = 0x160<<8 | 32
+	wqUmemOffset  bits = 0x180<<8 | 64
 )
 
 // struct sqc
@@ -137,6 +144,7 @@ const (
 	xsrqLogRqStride   bits = 0x25<<8 | 3
 	xsrqXrcd          bits = 0x28<<8 | 24
 	xsrqPageOffset    bits = 0x40<<8 | 6
+	xsrqDbrUmemValid  bits = 0x47<<8 | 1
 	xsrqCqn           bits = 0x48<<8 | 24
 	xsrqLogPageSize   bits = 0x82<<8 | 6
 	xsrqUserIndex     bits = 0x88<<8 | 24
@@ -150,8 +158,10 @@ const (
 // padded to 128; oi lets the queue overrun.
 const (
 	cqcStatus            bits = 0x0<<8 | 4
+	cqcDbrUmemValid      bits = 0x6<<8 | 1
 	cqcCqeSz             bits = 0x8<<8 | 3
 	cqcOi                bits = 0xe<<8 | 1
+	cqcDbrUmemId         bits = 0x20<<8 | 32
 	cqcPageOffset        bits = 0x54<<8 | 6
 	cqcLogCqSize         bits = 0x63<<8 | 5
 	cqcCqPeriod          bits = 0x84<<8 | 12
@@ -175,6 +185,10 @@ const (
 // fill in a free key first. pg_access, of the command itself, means that the addresses have flags.
 const (
 	createKeyPgAccess          bits = 0x60<<8 | 1
+	createKeyUmemValid         bits = 0x61<<8 | 1
+	createKeyActualSize        bits = 0x300<<8 | 32
+	createKeyUmemId            bits = 0x320<<8 | 32
+	createKeyUmemOffset        bits = 0x340<<8 | 64
 	mkcFree                    bits = 0x1<<8 | 1
 	mkcAccessMode42            bits = 0x3<<8 | 3
 	mkcUmrEn                   bits = 0x10<<8 | 1
@@ -193,6 +207,16 @@ const (
 	mkcLen                     bits = 0xc0<<8 | 64
 	mkcTranslationsOctwordSize bits = 0x1a0<<8 | 32
 	mkcLogPageSize             bits = 0x1db<<8 | 5
+)
+
+// Umems in CREATE_QP, and in CREATE_CQ, MODIFY_CQ and CREATE_XRC_SRQ, in place of pages.
+const (
+	createQPUmemOffset bits = 0x800<<8 | 64
+	createQPUmemId     bits = 0x840<<8 | 32
+	createQPUmemValid  bits = 0x860<<8 | 1
+	createCQUmemOffset bits = 0x280<<8 | 64
+	createCQUmemId     bits = 0x2c0<<8 | 32
+	createCQUmemValid  bits = 0x2e0<<8 | 1
 )
 
 // struct tirc, at 0x20 of CREATE_TIR. The hash's key is at 0x28, its fields at 0x50.
@@ -285,6 +309,7 @@ const (
 	capCompactAddressVector         bits = 0x200<<8 | 1
 	capUmrFence                     bits = 0x20a<<8 | 2
 	capQos                          bits = 0x21b<<8 | 1
+	capUmemUid0                     bits = 0x252<<8 | 1
 	capEthNetOffloads               bits = 0x21c<<8 | 1
 	capRoce                         bits = 0x21d<<8 | 1
 	capAtomic                       bits = 0x21e<<8 | 1
@@ -331,6 +356,8 @@ const (
 	capLogMaxVlanList               bits = 0x3eb<<8 | 5
 	capLogMaxCurrentMcList          bits = 0x3f3<<8 | 5
 	capLogMaxCurrentUcList          bits = 0x3fb<<8 | 5
+	capLogMaxUctx                   bits = 0x463<<8 | 5
+	capLogMaxUmem                   bits = 0x46b<<8 | 5
 	capLogMaxL2Table                bits = 0x483<<8 | 5
 	capDeviceFrequencyMhz           bits = 0x4c0<<8 | 32
 	capDeviceFrequencyKhz           bits = 0x4e0<<8 | 32
@@ -339,6 +366,7 @@ const (
 	capCqeCompression128            bits = 0x5be<<8 | 1
 	capCqeCompression               bits = 0x5bf<<8 | 1
 	capCqeCompressionMaxNum         bits = 0x5d0<<8 | 16
+	capUctxCap                      bits = 0x6a0<<8 | 32
 )
 
 // struct per_protocol_networking_offload_caps

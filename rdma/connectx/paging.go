@@ -204,7 +204,7 @@ func resumePages(p *Port, in, _ []byte, id uint32) status {
 // right of the access, as in pieces, and an access has as many parts at most; those of the driver are 1 GiB each.
 func (p *Port) parts(out []seg, check bool, k *mkey, va, n uint64, a roce.Access) ([]seg, roce.Fault) {
 	size := uint64(1) << k.Shift
-	o := va - k.Start&^(size-1)
+	o := va - k.Start
 	for count := 0; n > 0; count++ {
 		i := o >> k.Shift
 		if i >= uint64(len(k.Pages)/2) || count == maxPieces {

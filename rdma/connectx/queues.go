@@ -65,6 +65,8 @@ type queue struct {
 	Ctx      []byte
 	Ring     ring
 	KeepVLAN bool
+	UID      uint16
+	Umems    umemsOf
 
 	rang time.Duration // time of the last doorbell
 	due  time.Duration // when the wire will have carried the message at the head; 0 if not booked
@@ -92,7 +94,7 @@ func (q *queue) bounded() bool {
 }
 
 // shape keeps a ring (receives first, then sends) below 1 GiB, and shifts within their words.
-func (p *Port) shape(q *queue, pas []byte, logPage, pageOff uint64) status {
+func (p *Port) shape(q *queue, s *source) status {
 	size := uint64(0)
 	if !q.NoRecv {
 		size = 1 << (uint64(q.RecvLog) + uint64(q.StepLog))
@@ -105,20 +107,17 @@ func (p *Port) shape(q *queue, pas []byte, logPage, pageOff uint64) status {
 		return limit
 	}
 	if q.NoSend && q.NoRecv {
+		q.DBR = 0
 		return ok
 	}
-	p.notePrivate(q.DBR &^ (pageSize - 1))
-	var fits bool
-	if q.Ring, fits = p.newRing(pas, logPage, pageOff, size); !fits {
-		return badParam
-	}
-	return ok
+	return p.acquireMemory(s, size, &q.Ring, &q.DBR, &q.Umems)
 }
 
 func (p *Port) addQueue(q *queue, out []byte) status {
 	q.Num = p.number(kindQueue, maxQueueNumber, func(n uint32) bool { return p.Queues[n] != nil })
 	if q.Num == 0 || !p.charge(queuePages) {
 		p.drop(&q.Ring)
+		p.releaseUmems(&q.Umems)
 		return limit
 	}
 	p.Queues[q.Num] = q
@@ -132,6 +131,7 @@ func destroyQueue(p *Port, q *queue, _, _ []byte) status {
 		p.net.Remove(q.wire.qp)
 	}
 	p.drop(&q.Ring)
+	p.releaseUmems(&q.Umems)
 	p.NPages -= queuePages
 	delete(p.waiting, q)
 	delete(p.Queues, q.Num)
@@ -162,13 +162,16 @@ func createQP(p *Port, in, out []byte, _ uint32) status {
 		SendCQ: qpcCqnSnd.get32(x), RecvCQ: qpcCqnRcv.get32(x), Receives: uint8(qpcRqType.get(x)),
 		SRQ: qpcSrqnRmpnXrqn.get32(x), SendLog: uint8(qpcLogSqSize.get(x)), NoSend: qpcNoSq.is(x),
 		RecvLog: uint8(qpcLogRqSize.get(x)), StepLog: uint8(qpcLogRqStride.get(x)) + 4, DBR: qpcDbrAddr.get(x),
-		Counter: qpcCounterSetId.get32(x), Ctx: append([]byte(nil), x...)}
+		Counter: qpcCounterSetId.get32(x), Ctx: append([]byte(nil), x...), UID: uidOf(in)}
 	q.NoRecv = q.Receives != receivesOwn
 	// mlx5_ib builds raw packet QPs from an RQ and an SQ. A service without a transport would fail silently.
 	if _, has := services[q.Service]; !has && q.Service != serviceUMR {
 		return badParam
 	}
-	if st := p.shape(q, in[0x110:], qpcLogPageSize.get(x), qpcPageOffset.get(x)); st != ok {
+	s := source{uid: q.UID, pas: in[0x110:], logPage: qpcLogPageSize.get(x), pageOff: qpcPageOffset.get(x),
+		inUmem: createQPUmemValid.is(in), umem: createQPUmemId.get32(in), off: createQPUmemOffset.get(in),
+		dbInUmem: qpcDbrUmemValid.is(x), dbUmem: qpcDbrUmemId.get32(x)}
+	if st := p.shape(q, &s); st != ok {
 		return st
 	}
 	return p.addQueue(q, out)
@@ -179,7 +182,8 @@ func createWQ(kind uint8) handler {
 	return func(p *Port, in, out []byte, _ uint32) status {
 		x := in[0x20:]
 		w := x[0x30:]
-		q := &queue{Kind: kind, PD: wqPd.get32(w), DBR: wqDbrAddr.get(w), Ctx: append([]byte(nil), x[:wqcSize]...)}
+		q := &queue{Kind: kind, PD: wqPd.get32(w), DBR: wqDbrAddr.get(w), Ctx: append([]byte(nil), x[:wqcSize]...),
+			UID: uidOf(in)}
 		log, step := uint8(wqLogWqSz.get(w)), uint8(wqLogWqStride.get(w))
 		q.NoSend, q.NoRecv = kind != queueSQ, kind == queueSQ
 		switch kind {
@@ -195,7 +199,10 @@ func createWQ(kind uint8) handler {
 		if !q.NoRecv {
 			q.RecvLog, q.StepLog, q.Linked = log, step, wqWqType.get(w) == 0
 		}
-		if st := p.shape(q, w[0xc0:], wqLogWqPgSz.get(w), wqPageOffset.get(w)); st != ok {
+		s := source{uid: q.UID, pas: w[0xc0:], logPage: wqLogWqPgSz.get(w), pageOff: wqPageOffset.get(w),
+			inUmem: wqUmemValid.is(w), umem: wqUmemId.get32(w), off: wqUmemOffset.get(w),
+			dbInUmem: wqDbrValid.is(w), dbUmem: wqDbrUmemId.get32(w)}
+		if st := p.shape(q, &s); st != ok {
 			return st
 		}
 		return p.addQueue(q, out)
@@ -209,8 +216,14 @@ func createXSRQ(p *Port, in, out []byte, _ uint32) status {
 		User: xsrqUserIndex.get32(x), RecvLog: uint8(xsrqLogXrcSrqSize.get(x)),
 		StepLog: uint8(xsrqLogRqStride.get(x)) + 4, NoSend: true, Linked: true, Ctx: append([]byte(nil),
 			x[:srqcSize]...),
+		UID: uidOf(in),
 		DBR: xsrqDbRecordAddrH.get(x)<<32 | xsrqDbRecordAddrL.get(x)<<2}
-	if st := p.shape(q, in[0x110:], xsrqLogPageSize.get(x), xsrqPageOffset.get(x)); st != ok {
+	// No driver or program here has one in a umem.
+	if createCQUmemValid.is(in) || xsrqDbrUmemValid.is(x) {
+		return badParam
+	}
+	s := source{uid: q.UID, pas: in[0x110:], logPage: xsrqLogPageSize.get(x), pageOff: xsrqPageOffset.get(x)}
+	if st := p.shape(q, &s); st != ok {
 		return st
 	}
 	return p.addQueue(q, out)
@@ -292,7 +305,7 @@ func (p *Port) receives(q *queue, srq uint32) *queue {
 		return p.xrcShared(q, srq)
 	}
 	s := p.Queues[q.SRQ]
-	if q.Receives != receivesSRQ || s == nil || s.Kind != queueRMP && s.Kind != queueSRQ {
+	if q.Receives != receivesSRQ || s == nil || s.Kind != queueRMP && s.Kind != queueSRQ || !serves(q.UID, s.UID) {
 		return nil
 	}
 	return s

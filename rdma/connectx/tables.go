@@ -44,7 +44,10 @@ type tables struct {
 	Mcast     map[mcast]bool
 	Memic     map[uint64]uint64 // device memory: places in the BAR, with their sizes
 	Others    map[uint64]bool   // by kind<<32 | number
-	VPort     []byte            // NIC vport context
+	Uctx      map[uint16]uint32 // user contexts, with their rights
+	Umems     map[uint32]*umem
+	Owners    map[objectID]uint16 // uids of objects that are not of 0
+	VPort     []byte              // NIC vport context
 	UCList    [][6]byte
 	MCList    [][6]byte
 	VLANs     []uint16
@@ -71,12 +74,14 @@ const (
 	kindCQ
 	kindQueue
 	kindCounter
+	kindUctx
+	kindUmem
 )
 
 // firstNumber is at least 1: 0 means "none", QPs 0 and 1 are special in InfiniBand, key index 1 is the reserved key,
 // and UARs start at page 16 of the BAR.
 var firstNumber = map[kind]uint32{kindOther: 1, kindUAR: 16, kindEQ: 1, kindKey: 0x200, kindCQ: 0x400, kindQueue: 0x100,
-	kindCounter: 1}
+	kindCounter: 1, kindUctx: 1, kindUmem: 1}
 
 const (
 	maxQueueNumber = 1 << 18
@@ -97,7 +102,8 @@ func newTables() tables {
 		Misses:   map[uint32]uint32{},
 		Counters: map[uint32]*roce.Counters{}, Mcast: map[mcast]bool{}, groups: map[roce.GID][]uint32{},
 		Memic:  map[uint64]uint64{},
-		Others: map[uint64]bool{},
+		Others: map[uint64]bool{}, Uctx: map[uint16]uint32{}, Umems: map[uint32]*umem{},
+		Owners: map[objectID]uint16{},
 		Cong:   roce.DefaultCongestion(), QoS: roce.DefaultQoS(), MTU: 1500 + 22, Regs: map[uint32][]byte{}}
 }
 
@@ -124,7 +130,8 @@ func (t *tables) number(k kind, limit uint32, used func(uint32) bool) uint32 {
 
 func (t *tables) objects() int {
 	return len(t.CQs) + len(t.Queues) + len(t.Keys) + len(t.PDs) + len(t.TIRs) + len(t.TISs) + len(t.RQTs) +
-		len(t.Flows) + len(t.Groups) + len(t.Misses) + len(t.Others) + len(t.Mcast) + len(t.Memic)
+		len(t.Flows) + len(t.Groups) + len(t.Misses) + len(t.Others) + len(t.Mcast) + len(t.Memic) +
+		len(t.Uctx) + len(t.Umems)
 }
 
 type gidEntry struct {
@@ -152,7 +159,7 @@ func Shape(model string) string {
 	p.hardReset()
 	h := sha256.New()
 	fmt.Fprintln(h, stateFormat, p.model, barSize, p.config)
-	for _, c := range []map[bits]uint64{generalCaps, newCaps, memoryCaps, pagingCaps, ethCaps, atomicCaps,
+	for _, c := range []map[bits]uint64{generalCaps, newCaps, newDevX, memoryCaps, pagingCaps, ethCaps, atomicCaps,
 		roceCaps, flowCaps} {
 		fmt.Fprintln(h, c) // in the order of the keys
 	}
@@ -200,6 +207,7 @@ func (p *Port) Restore(state []byte) error {
 	p.NPages = t.charged()
 	p.indexFlows()
 	p.indexGroups()
+	p.countUsers()
 	for i, g := range gids {
 		// Adapters of one state share its addresses until their guests set their own. Only the first can be reached by
 		// them.
@@ -229,6 +237,9 @@ func (t *tables) charged() (n int) {
 	for _, k := range t.Keys {
 		n += len(k.Pages)
 	}
+	for _, u := range t.Umems {
+		n += len(u.Pages)
+	}
 	return n
 }
 
@@ -253,6 +264,16 @@ func (t *tables) sound() bool {
 	for _, k := range t.Keys {
 		if (k.Mode == modeMTT || k.Mode == modeKSM) && (k.Shift < minPageShift || k.Shift > maxPageShift) ||
 			len(k.Pages) > k.maxPages() {
+			return false
+		}
+	}
+	for _, u := range t.Umems {
+		if !u.fits(len(u.Pages)) {
+			return false
+		}
+	}
+	for id := range t.Owners {
+		if destroyers[class(id>>32)] == 0 {
 			return false
 		}
 	}

@@ -46,13 +46,17 @@ func (p *Port) umr(q *queue, key uint32, w []byte) roce.Status {
 	}
 	// A list of pages can name any memory of the guest, so only queues of its kernel, with fast registration enabled,
 	// may change one. A list of pieces names keys, which are checked at their use.
-	if k.Mode != modeKLM && k.Mode != modeKSM && q.Service != serviceUMR && !qpcFre.is(q.Ctx) {
+	if k.Mode != modeKLM && k.Mode != modeKSM && q.Service != serviceUMR &&
+		!(qpcFre.is(q.Ctx) && ofDriver(q.UID)) {
 		return roce.LocalQPOp
 	}
 	ctrl, x := w[:umrCtrl], []byte(nil)
 	mask := be.Uint64(ctrl[8:])
 	if w = w[umrCtrl:]; len(w) >= umrCtx {
 		x, w = w[:umrCtx], w[umrCtx:]
+	}
+	if mask&umrPD != 0 && x != nil && mkcPd.get32(x) != q.PD && q.Service != serviceUMR {
+		return roce.MemoryOp
 	}
 	var at int
 	var list []byte

@@ -9,7 +9,8 @@ import "github.com/rackless/rackless/rdma/roce"
 // xrcShared returns a shared queue that a target QP may use, or nil.
 func (p *Port) xrcShared(q *queue, srq uint32) *queue {
 	s := p.Queues[srq]
-	if s == nil || s.Kind != queueSRQ || xsrqXrcd.get(s.Ctx) != qpcXrcd.get(q.Ctx) {
+	if s == nil || s.Kind != queueSRQ || xsrqXrcd.get(s.Ctx) != qpcXrcd.get(q.Ctx) ||
+		!serves(q.UID, s.UID) {
 		return nil
 	}
 	return s
