@@ -114,6 +114,10 @@ func queryCaps(p *Port, in, out []byte, _ uint32) status {
 		if p.newer() {
 			putAll(o, memoryCaps)
 		}
+	case capsQoS:
+		if p.newer() {
+			putAll(o, qosCaps)
+		}
 	case capsFlow:
 		putAll(o, flowCaps)
 		for i := range 16 {

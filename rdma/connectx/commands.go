@@ -57,7 +57,7 @@ func init() {
 		0x771: allocCounter,               // ALLOC_Q_COUNTER
 		0x772: deallocCounter,             // DEALLOC_Q_COUNTER
 		0x773: queryCounter,               // QUERY_Q_COUNTER
-		0x780: nothing,                    // SET_PP_RATE_LIMIT
+		0x780: setRate,                    // SET_PP_RATE_LIMIT
 		0x800: domains.create,             // ALLOC_PD
 		0x801: deallocPD,                  // DEALLOC_PD
 		0x802: createOther(opAllocUAR),    // ALLOC_UAR

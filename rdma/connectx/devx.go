@@ -86,6 +86,7 @@ var userCommands = map[uint16]userCommand{
 	0x707: {uses, classQueue, 8}, 0x708: {uses, classQueue, 8},
 	0x750: {}, 0x754: {}, 0x760: {}, 0x76f: {}, 0x770: {}, // queries of the port
 	0x771: {creates, classCounter, 8}, 0x772: {destroys, classCounter, 8}, 0x773: {uses, classCounter, 0x1c},
+	0x780: {}, // SET_PP_RATE_LIMIT, which only the driver sends for a program
 	0x800: {creates, classPD, 8}, 0x801: {destroys, classPD, 8},
 	0x802: {creates, classUAR, 8}, 0x803: {destroys, classUAR, 8},
 	0x806: {uses, classQueue, 8}, 0x807: {uses, classQueue, 8}, // ATTACH_TO_MCG, DETACH_FROM_MCG
@@ -189,8 +190,10 @@ func (p *Port) note(op uint16, in, out []byte) {
 	c := userCommands[op]
 	switch c.use {
 	case creates:
+		id := c.class.id(be.Uint32(out[8:]) & 0xffffff)
+		delete(p.Owners, id)
 		if uid := uidOf(in); uid != 0 {
-			p.Owners[c.class.id(be.Uint32(out[8:])&0xffffff)] = uid
+			p.Owners[id] = uid
 		}
 	case destroys:
 		delete(p.Owners, c.class.id(be.Uint32(in[c.at:])&0xffffff))

@@ -51,7 +51,7 @@ const ethSize = 16
 // sendFrame returns the time to go on if there are more. It sends at least one frame, since reading a request's data
 // may take longer than a turn.
 func (p *Port) sendFrame(q *queue, w []byte) (st roce.Status, rest time.Duration) {
-	if rest = p.ethernetPause(); rest != 0 {
+	if rest = p.ethernetPause(q); rest != 0 {
 		return 0, rest
 	}
 	op := w[3]
@@ -96,11 +96,12 @@ func (p *Port) sendFrame(q *queue, w []byte) (st roce.Status, rest time.Duration
 		if flags&0xc0 != 0 { // L3 and L4 checksums
 			fixChecksums(f)
 		}
+		p.bookFrame(q, len(f))
 		if !p.loopback(q, f) {
 			p.transmit(f)
 		}
 		if q.frame++; q.frame < cut.count {
-			if rest = p.ethernetPause(); rest != 0 {
+			if rest = p.ethernetPause(q); rest != 0 {
 				return 0, rest
 			}
 		}
@@ -116,7 +117,10 @@ type begun struct {
 }
 
 // ethernetPause returns when a send queue may go on, or 0.
-func (p *Port) ethernetPause() time.Duration {
+func (p *Port) ethernetPause(q *queue) time.Duration {
+	if at := p.frameDue(q); at != 0 {
+		return at
+	}
 	if p.net.Backlog() > maxBacklog {
 		return p.s.now() + 50*time.Microsecond
 	}

@@ -121,6 +121,7 @@ const (
 	sqcState     bits = 0x8<<8 | 4
 	sqcUserIndex bits = 0x28<<8 | 24
 	sqcCqn       bits = 0x48<<8 | 24
+	sqcRate      bits = 0xf0<<8 | 16
 	sqcTis       bits = 0x168<<8 | 24
 )
 

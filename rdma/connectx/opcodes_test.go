@@ -33,6 +33,7 @@ const (
 	opQueryAddress  = 0x760
 	opSetAddress    = 0x761
 	opVPortCounter  = 0x770
+	opSetRate       = 0x780
 	opAllocPD       = 0x800
 	opAllocXRCD     = 0x80e
 	opAttachMcast   = 0x806

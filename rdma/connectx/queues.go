@@ -67,11 +67,13 @@ type queue struct {
 	KeepVLAN bool
 	UID      uint16
 	Umems    umemsOf
+	Rate     uint32 // row of tables.Rates of an SQ, or 0
 
 	rang time.Duration // time of the last doorbell
 	due  time.Duration // when the wire will have carried the message at the head; 0 if not booked
 	// copied is the bytes of the message at the head that the direct path has copied.
 	copied uint64
+	free   time.Duration // when the last frame of a paced SQ has passed
 	frame  int           // frames sent of the Ethernet request at the head
 	idle   time.Duration // before the next flush of a failed queue
 	attr   roce.Attr     // derived from Ctx by setAttr
@@ -189,6 +191,7 @@ func createWQ(kind uint8) handler {
 		switch kind {
 		case queueSQ:
 			q.SendLog, q.SendCQ, q.User = log, sqcCqn.get32(x), sqcUserIndex.get32(x)
+			q.Rate = sqcRate.get32(x)
 		case queueRQ:
 			q.RecvCQ, q.User, q.Counter = rqcCqn.get32(x), rqcUserIndex.get32(x), rqcCounterSetId.get32(x)
 			q.KeepVLAN = rqcVsd.is(x)
@@ -243,6 +246,10 @@ func modifyWQ(kind uint8) handler {
 		}
 		q.State = to
 		sqcState.put(q.Ctx, uint64(to))
+		if kind == queueSQ && be.Uint64(in[0x10:])&1 != 0 { // the rate's bit of modify_bitmask
+			q.Rate = sqcRate.get32(in[0x20:])
+			sqcRate.put(q.Ctx, uint64(q.Rate))
+		}
 		return ok
 	}
 }

@@ -47,6 +47,7 @@ type tables struct {
 	Uctx      map[uint16]uint32 // user contexts, with their rights
 	Umems     map[uint32]*umem
 	Owners    map[objectID]uint16 // uids of objects that are not of 0
+	Rates     map[uint32]uint32   // of packet pacing, in kbit/s
 	VPort     []byte              // NIC vport context
 	UCList    [][6]byte
 	MCList    [][6]byte
@@ -103,8 +104,8 @@ func newTables() tables {
 		Counters: map[uint32]*roce.Counters{}, Mcast: map[mcast]bool{}, groups: map[roce.GID][]uint32{},
 		Memic:  map[uint64]uint64{},
 		Others: map[uint64]bool{}, Uctx: map[uint16]uint32{}, Umems: map[uint32]*umem{},
-		Owners: map[objectID]uint16{},
-		Cong:   roce.DefaultCongestion(), QoS: roce.DefaultQoS(), MTU: 1500 + 22, Regs: map[uint32][]byte{}}
+		Owners: map[objectID]uint16{}, Rates: map[uint32]uint32{},
+		Cong: roce.DefaultCongestion(), QoS: roce.DefaultQoS(), MTU: 1500 + 22, Regs: map[uint32][]byte{}}
 }
 
 // number returns an unused number below limit, or 0. Numbers increase and wrap around, so that a late packet or
@@ -159,7 +160,7 @@ func Shape(model string) string {
 	p.hardReset()
 	h := sha256.New()
 	fmt.Fprintln(h, stateFormat, p.model, barSize, p.config)
-	for _, c := range []map[bits]uint64{generalCaps, newCaps, newDevX, memoryCaps, pagingCaps, ethCaps, atomicCaps,
+	for _, c := range []map[bits]uint64{generalCaps, newCaps, newDevX, memoryCaps, qosCaps, pagingCaps, ethCaps, atomicCaps,
 		roceCaps, flowCaps} {
 		fmt.Fprintln(h, c) // in the order of the keys
 	}
