@@ -111,9 +111,9 @@ func init() {
 		0x934: destroyGroup,               // DESTROY_FLOW_GROUP
 		0x936: setFlow,                    // SET_FLOW_TABLE_ENTRY
 		0x938: deleteFlow,                 // DELETE_FLOW_TABLE_ENTRY
-		0x939: createOther(0x939),         // ALLOC_FLOW_COUNTER
-		0x93a: destroyOther(0x939),        // DEALLOC_FLOW_COUNTER
-		0x93b: nothing,                    // QUERY_FLOW_COUNTER
+		0x939: allocFlowCounter,           // ALLOC_FLOW_COUNTER
+		0x93a: deallocFlowCounter,         // DEALLOC_FLOW_COUNTER
+		0x93b: queryFlowCounter,           // QUERY_FLOW_COUNTER
 		0x93c: modifyTable,                // MODIFY_FLOW_TABLE
 		0xa04: createUctx,                 // CREATE_UCTX
 		0xa06: destroyUctx,                // DESTROY_UCTX

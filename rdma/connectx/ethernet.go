@@ -260,7 +260,7 @@ func (p *Port) receiveInto(to target, f []byte) {
 	be.PutUint32(b[32:], q.User)
 	be.PutUint32(b[44:], uint32(len(f)))
 	be.PutUint64(b[48:], p.ticks())
-	be.PutUint32(b[56:], q.Num)
+	be.PutUint32(b[56:], to.tag) // sop_drop_qpn, which mlx5e takes for the packet's mark
 	be.PutUint16(b[60:], uint16(r.ID))
 	p.complete(p.cqOf(q.RecvCQ, q.UID), &b, true)
 }

@@ -208,3 +208,60 @@ func TestTablesThatLeadToThemselves(t *testing.T) {
 		t.Errorf("got %d targets, want none", len(out))
 	}
 }
+
+func TestFlowsCountAndTagFrames(t *testing.T) {
+	_, gs := newLab(t, 1, NIC{}, nil)
+	g := gs[0]
+	counter := g.create(opAllocFlowCounter, 16, nil)
+	c := g.newCQ()
+	ring, dbr := g.alloc(pageSize), g.alloc(8)
+	rq := g.create(opCreateRQ, 0x1f0+8, func(in []byte) {
+		rqcCqn.put(in[0x20:], uint64(c.num))
+		w := in[0x50:]
+		putAll(w, map[bits]uint64{wqWqType: 1, wqPd: uint64(g.pd), wqDbrAddr: dbr, wqLogWqStride: 4, wqLogWqSz: 4})
+		g.pages(w[0xc0:], ring, 1)
+	})
+	g.must(opModifyRQ, rq, 0x110, func(in []byte) { rqcState.put(in[0x20:], wqReady) })
+	data := g.alloc(pageSize)
+	copy(g.mem[ring:], dataSeg(data, g.key(data, pageSize, g.pd, allRights...), 2048))
+	be.PutUint32(g.mem[dbr:], 1)
+	tir := g.create(opCreateTIR, 0x110, func(in []byte) { tircInlineRqn.put(in[0x20:], uint64(rq)) })
+	table := g.create(opCreateTable, 0x40, nil)
+	group := g.create(opCreateGroup, 0x400, func(in []byte) { be.PutUint32(in[0x14:], table) })
+	g.must(opSetFlow, 0, 0x350, func(in []byte) {
+		be.PutUint32(in[0x14:], table)
+		be.PutUint32(in[0x44:], group)
+		be.PutUint32(in[0x48:], 0x123)
+		be.PutUint16(in[0x4e:], actionForward|actionCount)
+		be.PutUint32(in[0x50:], 1)
+		be.PutUint32(in[0x54:], 1)
+		be.PutUint32(in[0x340:], destTIR<<24|tir)
+		be.PutUint32(in[0x348:], counter)
+	})
+	g.must(opSetRoot, 0, 0x40, func(in []byte) { be.PutUint32(in[0x14:], table) })
+	g.p.Deliver(make([]byte, 100))
+	if e := c.wait(); e[63]>>4 != cqeSend || be.Uint32(e[56:]) != 0x123 {
+		t.Errorf("completion %x, want the tag 0x123", e)
+	}
+	g.p.Deliver(make([]byte, 60)) // no receive is posted, but it is counted
+	for _, want := range [][2]uint64{{2, 160}, {0, 0}} {
+		out := g.must(opQueryFlowCounter, 0, 0x20, func(in []byte) {
+			in[0x18] = 0x80 // clears it
+			be.PutUint32(in[0x1c:], counter)
+		})
+		if got := [2]uint64{be.Uint64(out[0x10:]), be.Uint64(out[0x18:])}; got != want {
+			t.Errorf("%d frames and bytes, want %d", got, want)
+		}
+	}
+	in := make([]byte, 0x20)
+	be.PutUint16(in, opQueryFlowCounter)
+	be.PutUint32(in[0x1c:], counter+1)
+	if st, _ := g.command(in, 0x20); st != badResource {
+		t.Errorf("a counter that was not created: status %#x", st)
+	}
+	g.must(opDeallocFlowCounter, counter, 16, nil)
+	g.p.Deliver(make([]byte, 60))
+	if len(g.p.FlowCounters) != 0 {
+		t.Error("the counter is left")
+	}
+}

@@ -1,5 +1,7 @@
 package connectx
 
+import "github.com/rackless/rackless/rdma/roce"
+
 // Received frames go from the root's flow tables to TIRs, and from a TIR to an RQ, or to one of an RQT by a hash.
 
 // tir (transport interface receive) is for one kind of traffic. It has a queue, or a table of them with the hashed
@@ -97,6 +99,8 @@ type flow struct {
 	Other       bool // matches on unsupported fields
 	Action      uint16
 	Dests       []uint32 // type<<24 | number
+	Counters    []uint32
+	Tag         uint32 // for the CQEs of its frames; 0 means none
 }
 
 type flowGroup struct {
@@ -143,6 +147,13 @@ func setFlow(p *Port, in, _ []byte, _ uint32) status {
 	for i := range n {
 		f.Dests = append(f.Dests, be.Uint32(in[0x340+8*i:]))
 	}
+	if f.Action&actionCount != 0 {
+		list := in[min(len(in), 0x340+8*n):]
+		for i := range min(int(be.Uint32(in[0x54:])&0xffffff), maxCounts, len(list)/8) {
+			f.Counters = append(f.Counters, be.Uint32(list[8*i:])&0xffffff)
+		}
+	}
+	f.Tag = be.Uint32(in[0x48:]) & 0xffffff
 	p.setFlowEntry(k, f)
 	return ok
 }
@@ -206,6 +217,7 @@ func setRoot(p *Port, in, _ []byte, _ uint32) status {
 type target struct {
 	rq, hash uint32
 	hashType byte
+	tag      uint32
 }
 
 // headers returns struct fte_match_set_lyr_2_4. Missing fields are zeros, so an entry that requires them does not
@@ -265,7 +277,7 @@ func (t *tir) hears(from *sender) bool {
 
 // steer returns the queues for a frame.
 func (p *Port) steer(f []byte, from *sender) []target {
-	s := steering{p: p, m: headers(f), from: from, visits: maxVisits, masks: maxMasks}
+	s := steering{p: p, m: headers(f), size: len(f), from: from, visits: maxVisits, masks: maxMasks}
 	s.walk(p.Root)
 	return s.out
 }
@@ -274,6 +286,8 @@ func (p *Port) steer(f []byte, from *sender) []target {
 type steering struct {
 	p             *Port
 	m             [matchSize]byte
+	size          int    // of the frame
+	tag           uint32 // of the last entry that has one
 	from          *sender
 	visits, masks int // that are left
 	out           []target
@@ -293,6 +307,16 @@ func (s *steering) walk(table uint32) {
 		}
 		return
 	}
+	if best.Action&actionCount != 0 {
+		for _, n := range best.Counters {
+			if c := s.p.FlowCounters[n]; c != nil {
+				c.add(roce.Traffic{Packets: 1, Bytes: uint64(s.size)})
+			}
+		}
+	}
+	if best.Tag != 0 {
+		s.tag = best.Tag
+	}
 	if best.Action&actionForward == 0 {
 		return
 	}
@@ -302,7 +326,9 @@ func (s *steering) walk(table uint32) {
 			s.walk(d & 0xffffff)
 		case destTIR:
 			if t := s.p.TIRs[d&0xffffff]; t != nil && t.hears(s.from) && len(s.out) < maxDests {
-				s.out = append(s.out, s.p.spread(t, &s.m))
+				to := s.p.spread(t, &s.m)
+				to.tag = s.tag
+				s.out = append(s.out, to)
 			}
 		}
 	}

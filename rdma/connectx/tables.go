@@ -17,51 +17,53 @@ import (
 // tables is a driver's state; Save writes the exported fields. Objects are limited by maxObjects, page addresses by
 // maxPages, lists by constants beside their commands.
 type tables struct {
-	CmdQ      uint64
-	CmdQHigh  uint32
-	NICMode   uint32 // nic_interface of the initialization segment
-	Events    bool   // an EQ is armed, so commands complete by event
-	CmdEQ     uint32
-	FaultEQ   uint32 // for page faults
-	Caps      []byte // set by the driver, or nil
-	Pages     []uint64
-	NPages    int // charged, see charged
-	Next      map[kind]uint32
-	EQs       map[uint32]*eq
-	CQs       map[uint32]*cq
-	Queues    map[uint32]*queue // QPs, SQs, RQs, RMPs and SRQs share numbers
-	Keys      map[uint32]*mkey
-	PDs       map[uint32]bool
-	GIDs      map[uint32]gidEntry
-	TIRs      map[uint32]*tir
-	TISs      map[uint32]uint32 // their transport domains
-	RQTs      map[uint32][]uint32
-	Flows     map[flowKey]*flow
-	Groups    map[uint32]*flowGroup
-	Root      uint32
-	Misses    map[uint32]uint32 // flow tables: the next for frames without a match
-	Counters  map[uint32]*roce.Counters
-	Mcast     map[mcast]bool
-	Memic     map[uint64]uint64 // device memory: places in the BAR, with their sizes
-	Others    map[uint64]bool   // by kind<<32 | number
-	Uctx      map[uint16]uint32 // user contexts, with their rights
-	Umems     map[uint32]*umem
-	Owners    map[objectID]uint16 // uids of objects that are not of 0
-	Rates     map[uint32]uint32   // of packet pacing, in kbit/s
-	VPort     []byte              // NIC vport context
-	UCList    [][6]byte
-	MCList    [][6]byte
-	VLANs     []uint16
-	Cong      roce.Congestion
-	QoS       roce.QoS
-	Shares    [8]share // of traffic classes
-	MTU       uint32
-	AdminDown bool
-	Regs      map[uint32][]byte
-	Traffic   traffic
-	count     counts
-	flows     flowTables            // index of Flows
-	groups    map[roce.GID][]uint32 // index of Mcast
+	CmdQ     uint64
+	CmdQHigh uint32
+	NICMode  uint32 // nic_interface of the initialization segment
+	Events   bool   // an EQ is armed, so commands complete by event
+	CmdEQ    uint32
+	FaultEQ  uint32 // for page faults
+	Caps     []byte // set by the driver, or nil
+	Pages    []uint64
+	NPages   int // charged, see charged
+	Next     map[kind]uint32
+	EQs      map[uint32]*eq
+	CQs      map[uint32]*cq
+	Queues   map[uint32]*queue // QPs, SQs, RQs, RMPs and SRQs share numbers
+	Keys     map[uint32]*mkey
+	PDs      map[uint32]bool
+	GIDs     map[uint32]gidEntry
+	TIRs     map[uint32]*tir
+	TISs     map[uint32]uint32 // their transport domains
+	RQTs     map[uint32][]uint32
+	Flows    map[flowKey]*flow
+	Groups   map[uint32]*flowGroup
+	Root     uint32
+	Misses   map[uint32]uint32 // flow tables: the next for frames without a match
+	Counters map[uint32]*roce.Counters
+	Mcast    map[mcast]bool
+	Memic    map[uint64]uint64 // device memory: places in the BAR, with their sizes
+	Others   map[uint64]bool   // by kind<<32 | number
+	Uctx     map[uint16]uint32 // user contexts, with their rights
+	Umems    map[uint32]*umem
+	Owners   map[objectID]uint16 // uids of objects that are not of 0
+	// FlowCounters have the counts of frames that matched.
+	FlowCounters map[uint32]*tally
+	Rates        map[uint32]uint32 // of packet pacing, in kbit/s
+	VPort        []byte            // NIC vport context
+	UCList       [][6]byte
+	MCList       [][6]byte
+	VLANs        []uint16
+	Cong         roce.Congestion
+	QoS          roce.QoS
+	Shares       [8]share // of traffic classes
+	MTU          uint32
+	AdminDown    bool
+	Regs         map[uint32][]byte
+	Traffic      traffic
+	count        counts
+	flows        flowTables            // index of Flows
+	groups       map[roce.GID][]uint32 // index of Mcast
 }
 
 type kind uint8
@@ -104,7 +106,7 @@ func newTables() tables {
 		Counters: map[uint32]*roce.Counters{}, Mcast: map[mcast]bool{}, groups: map[roce.GID][]uint32{},
 		Memic:  map[uint64]uint64{},
 		Others: map[uint64]bool{}, Uctx: map[uint16]uint32{}, Umems: map[uint32]*umem{},
-		Owners: map[objectID]uint16{}, Rates: map[uint32]uint32{},
+		Owners: map[objectID]uint16{}, Rates: map[uint32]uint32{}, FlowCounters: map[uint32]*tally{},
 		Cong: roce.DefaultCongestion(), QoS: roce.DefaultQoS(), MTU: 1500 + 22, Regs: map[uint32][]byte{}}
 }
 
@@ -132,7 +134,7 @@ func (t *tables) number(k kind, limit uint32, used func(uint32) bool) uint32 {
 func (t *tables) objects() int {
 	return len(t.CQs) + len(t.Queues) + len(t.Keys) + len(t.PDs) + len(t.TIRs) + len(t.TISs) + len(t.RQTs) +
 		len(t.Flows) + len(t.Groups) + len(t.Misses) + len(t.Others) + len(t.Mcast) + len(t.Memic) +
-		len(t.Uctx) + len(t.Umems)
+		len(t.Uctx) + len(t.Umems) + len(t.FlowCounters)
 }
 
 type gidEntry struct {
