@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -194,6 +195,19 @@ func TestABundleIsVerifiedAndChecked(t *testing.T) {
 	out.Reset()
 	if code := a.run(t.Context(), []string{"inspect", file}); code != 0 || !strings.Contains(out.String(), "EPYC") {
 		t.Errorf("inspect: status %d\n%s%s", code, out, stderr)
+	}
+}
+
+// bench check refuses a figure of 0, unless it knows that the metric may be 0: retransmits.
+func TestABundleKeepsTheNamesOfFigures(t *testing.T) {
+	t.Parallel()
+	known := publicTexts()
+	for _, name := range []string{bench.MetricRetransmits, bench.MetricBWPeak, bench.MetricLatencyP999} {
+		for _, word := range []string{name, bench.MetricOf(name).Unit} {
+			if !slices.Contains(known, word) {
+				t.Errorf("%s is replaced", word)
+			}
+		}
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/tool"
 	"github.com/rackless/rackless/docs"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/message"
@@ -36,6 +38,13 @@ func publicTexts() []string {
 	}
 	for _, k := range message.Kinds() {
 		texts = append(texts, k.Name, k.Short, k.Meaning, k.LookAt)
+	}
+	for _, e := range tool.Engines() {
+		texts = append(texts, e.Name)
+		for _, name := range e.Metrics() {
+			m := bench.MetricOf(name)
+			texts = append(texts, m.Name, m.Unit, m.Label)
+		}
 	}
 	return texts
 }
