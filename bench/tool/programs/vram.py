@@ -45,6 +45,11 @@ def check(done, what):
     return done
 
 
+def posted(error, what):
+    if error:
+        sys.exit("%s: %s" % (what, os.strerror(error)))
+
+
 class QueueInit(c.Structure):
     _fields_ = [("context", c.c_void_p), ("send", c.c_void_p), ("recv", c.c_void_p), ("srq", c.c_void_p),
                 ("cap", c.c_uint32 * 5), ("type", c.c_int), ("all", c.c_int)]
@@ -119,6 +124,8 @@ class Adapter:
 
     def connect(self, number, gid, mtu):
         self.modify(1 | 8 | 16 | 32, state=1, port=1, access=LOCAL_WRITE | REMOTE_WRITE)
+        for _ in range(RING):  # not before: a queue pair that is in no state takes none
+            self.receive()
         path = Path(gid=struct.unpack("QQ", gid), index=self.index, hops=64, is_global=1, port=1)
         self.modify(1 | 128 | 256 | 4096 | 32768 | 131072 | 1048576, state=2, mtu=min(mtu, self.mtu), peer=number,
                     peer_reads=1, rnr_timer=12, path=path)
@@ -127,13 +134,13 @@ class Adapter:
 
     def receive(self):
         w, bad = Receive(), c.c_void_p()
-        check(self.post_receive(self.qp, c.addressof(w), c.addressof(bad)) == 0, "ibv_post_recv")
+        posted(self.post_receive(self.qp, c.addressof(w), c.addressof(bad)), "ibv_post_recv")
 
     def send(self, opcode, piece=None, remote=0, key=0):
         w, bad = Request(opcode=opcode, flags=SIGNALED, remote=remote, key=key), c.c_void_p()
         if piece:
             w.list, w.pieces = c.pointer(piece), 1
-        check(self.post(self.qp, c.addressof(w), c.addressof(bad)) == 0, "ibv_post_send")
+        posted(self.post(self.qp, c.addressof(w), c.addressof(bad)), "ibv_post_send")
         self.sent += 1
 
     def received(self, wait):
@@ -222,8 +229,6 @@ FACTS = struct.Struct("!I16sIQI")  # queue pair, GID, MTU, address and key of th
 def meet(connection, adapter, ring):
     connection.sendall(FACTS.pack(adapter.number, bytes(adapter.gid), adapter.mtu, ring.base, ring.rkey))
     number, gid, mtu, base, key = FACTS.unpack(read(connection, FACTS.size))
-    for _ in range(RING):
-        adapter.receive()
     adapter.connect(number, gid, mtu)
     connection.sendall(b"+")
     read(connection, 1)

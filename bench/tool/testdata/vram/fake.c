@@ -2,6 +2,7 @@
 // process. It writes to the memory of the other process on this machine. Memory of the GPU is on the heap. With DROP in
 // the environment, messages arrive without their bytes.
 #define _GNU_SOURCE
+#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +37,7 @@ static struct {
 } mine, theirs;
 static volatile uint64_t arrived;
 static uint64_t taken, receives, sent, done;
-static int peer;
+static int peer, state;
 static char context[512], object[256];
 
 static FILE *shared(int process, const char *mode)
@@ -90,7 +91,7 @@ static int post_send(void *qp, struct request *r, void *bad)
 static int post_receive(void *qp, void *r, void *bad)
 {
 	receives++;
-	return 0;
+	return state ? 0 : EINVAL;
 }
 
 void **ibv_get_device_list(int *n)
@@ -133,7 +134,8 @@ void *ibv_create_qp(void *pd, void *init)
 
 int ibv_modify_qp(void *qp, char *attributes, int mask)
 {
-	if (*(int *)attributes != 2) // ready to receive
+	state = *(int *)attributes;
+	if (state != 2) // ready to receive
 		return 0;
 	peer = *(int *)(attributes + 28);
 	FILE *f = shared(peer, "r");
