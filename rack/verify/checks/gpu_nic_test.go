@@ -35,7 +35,11 @@ func TestSettingsThatLeaveAFarNIC(t *testing.T) {
 			text += "choice " + choice + "\n"
 		}
 		g.seen["vm01"] = text + "end\n"
-		_, all := g.check(t)
+		g.check(t)
+		all, err := Lab(t.Context(), g.lab, g, []string{IDGPUNIC}, func(string) {})
+		if err != nil || len(all) == 0 {
+			t.Fatalf("%d findings, %v", len(all), err)
+		}
 		got := ""
 		for _, f := range all {
 			if f.Status != finding.OK {

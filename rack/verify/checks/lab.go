@@ -66,7 +66,8 @@ func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func
 		progress("send files around the ring")
 		out = append(out, files(ctx, members, out, r)...)
 	}
-	if wanted(IDGPU, IDGPUBus, IDGPUDriver, IDGPUMemory, IDGPUPath, IDGPUBytes) && l.HasGPUs() && ctx.Err() == nil {
+	if wanted(IDGPU, IDGPUBus, IDGPUDriver, IDGPUMemory, IDGPUPath, IDGPUNIC, IDGPUBytes) && l.HasGPUs() &&
+		ctx.Err() == nil {
 		progress("write to the memory of GPUs")
 		out = append(out, gpus(ctx, l, r, out, wanted(IDGPUBytes))...)
 	}
