@@ -266,7 +266,8 @@ func (b *bridge) addPort(def Port) error {
 }
 
 func (b *bridge) tellDirect() {
-	seen := len(b.taps) > 0 || b.net != nil || slices.ContainsFunc(b.ports, func(p *port) bool { return p.link.Impaired() })
+	seen := len(b.taps) > 0 || b.net != nil ||
+		slices.ContainsFunc(b.ports, func(p *port) bool { return p.link.Impaired() })
 	if b.tell != nil && seen != b.seen {
 		b.tell(!seen)
 	}

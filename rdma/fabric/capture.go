@@ -66,7 +66,7 @@ func (b *bridge) newTap(name string, snaplen int) (*tap, error) {
 		}
 		t.only = b.ports[i]
 	}
-	if len(b.ports) == 0 || name == AllPorts && !slices.ContainsFunc(b.ports, func(p *port) bool { return t.wants(p) }) {
+	if !slices.ContainsFunc(b.ports, t.wants) {
 		return nil, fmt.Errorf("capture: the switch has no ports: add one first")
 	}
 	for _, p := range b.ports {

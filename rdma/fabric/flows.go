@@ -3,6 +3,7 @@ package fabric
 import (
 	"cmp"
 	"encoding/binary"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -22,6 +23,30 @@ type FlowCounters struct {
 	Frames  uint64     `json:"frames"`
 	Bytes   uint64     `json:"bytes"`
 	Seen    time.Time  `json:"seen"` // last frame
+}
+
+// Text returns the protocol and the ports.
+func (f FlowCounters) Text() string {
+	ports := fmt.Sprintf(" %d > %d", f.SrcPort, f.DstPort)
+	switch {
+	case f.QP != nil:
+		return fmt.Sprintf("RoCE, port %d", f.SrcPort)
+	case f.Proto == protoTCP:
+		return "TCP" + ports
+	case f.Proto == protoUDP:
+		return "UDP" + ports
+	case f.Proto == 0:
+		return fmt.Sprintf("type 0x%04x", f.DstPort)
+	}
+	return fmt.Sprintf("IP protocol %d", f.Proto)
+}
+
+// QueuePair returns the number of the receiver's queue pair, or "".
+func (f FlowCounters) QueuePair() string {
+	if f.QP == nil {
+		return ""
+	}
+	return fmt.Sprintf("0x%06x", *f.QP)
 }
 
 // Flows are the flows between leaves, busiest first.

@@ -195,9 +195,10 @@ func (b *bridge) floodSwitch(from *port, s span) {
 			}
 		}
 	}
-	if sent {
+	switch {
+	case sent:
 		from.counters.RxFlooded++
-	} else {
+	case !from.between(): // a leaf without other nodes drops nothing
 		from.counters.RxNowhere++
 	}
 }
@@ -219,9 +220,9 @@ func (p *port) arrive(v []unix.Iovec) (n int) {
 
 // hop forwards frames that have crossed links between switches, and reports whether there were any. It ends, because a
 // frame crosses at most two such links.
-func (b *bridge) hop() (any bool) {
+func (b *bridge) hop() (moved bool) {
 	for len(b.arrived) > 0 {
-		any = true
+		moved = true
 		p := b.arrived[0]
 		b.arrived = slices.Delete(b.arrived, 0, 1)
 		frames := p.in
@@ -237,7 +238,7 @@ func (b *bridge) hop() (any bool) {
 			p.spare = frames[:0]
 		}
 	}
-	return any
+	return moved
 }
 
 // stop holds priorities of a port between switches, as a pause from its other end does, or lets them go.

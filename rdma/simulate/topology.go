@@ -122,7 +122,8 @@ func (t *Topology) layout() *layout {
 	l := &layout{}
 	_, l.switches, _ = t.sizes()
 	host := func(sw int) {
-		l.hosts = append(l.hosts, attached{name: "h" + strconv.Itoa(len(l.hosts)), sw: sw, rate: t.Rate, delay: t.Delay})
+		name := "h" + strconv.Itoa(len(l.hosts))
+		l.hosts = append(l.hosts, attached{name: name, sw: sw, rate: t.Rate, delay: t.Delay})
 	}
 	join := func(a, b int) { l.trunks = append(l.trunks, trunk{a, b, max(1, t.LAG), t.Uplink, t.UplinkDelay}) }
 	switch t.Form {
