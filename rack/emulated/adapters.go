@@ -53,6 +53,7 @@ type adapters struct {
 type adapter struct {
 	model lab.NICModel
 	mac   string
+	leaf  int // of its port, which is a new one at another leaf
 	*serve.Card
 	moved *meter
 }
@@ -71,7 +72,7 @@ func (a *adapters) sync(l *lab.Lab) error {
 			name := rack.PortName(n.Name, i)
 			wanted[name] = true
 			if have := a.there[name]; have != nil {
-				if have.model == n.NIC && have.mac == nic.MAC {
+				if have.model == n.NIC && have.mac == nic.MAC && have.leaf == leafOf(n) {
 					continue
 				}
 				errs = append(errs, a.remove(name))
@@ -138,7 +139,7 @@ func (a *adapters) add(n lab.Node, nic int) error {
 	if err != nil {
 		return err
 	}
-	a.there[name] = &adapter{model: model, mac: mac, Card: card, moved: moved}
+	a.there[name] = &adapter{model: model, mac: mac, leaf: leafOf(n), Card: card, moved: moved}
 	serve.Threads(len(a.there))
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -47,6 +48,7 @@ func ports(labDir string, l *lab.Lab) []fabric.Port {
 		for i := range n.NICs {
 			p := portOf(labDir, n.Name, i)
 			p.MAC, p.Node = n.NICs[i].MAC, n.Name
+			p.Leaf = leafOf(n)
 			if n.ConnectX() { // an adapter obeys pauses
 				p.Rate = connectx.Rate(string(n.NIC))
 			}
@@ -54,6 +56,31 @@ func ports(labDir string, l *lab.Lab) []fabric.Port {
 		}
 	}
 	return all
+}
+
+// leafOf returns 0 for a lab with one switch.
+func leafOf(n lab.Node) int {
+	if n.Leaf == nil {
+		return 0
+	}
+	return *n.Leaf
+}
+
+// switches returns the switches of a lab. Without a rate, links between them are as fast as the fastest NIC.
+func switches(l *lab.Lab) fabric.Topology {
+	f := l.Fabric
+	if f.Topology == "" {
+		return fabric.Topology{}
+	}
+	rate := f.RateMbps * 1e6
+	if rate == 0 && os.Getenv(Unpaced) == "" {
+		for _, n := range l.Nodes {
+			if n.ConnectX() {
+				rate = max(rate, connectx.Rate(string(n.NIC)))
+			}
+		}
+	}
+	return fabric.Topology{Leaves: f.Leaves, Spines: f.Spines, Rate: rate}
 }
 
 // RunDaemon runs the switch and the connections to the guest agents until ctx is done. It writes daemon.Ready to w when
@@ -75,7 +102,7 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer, log *slog.Logger) e
 		defer cancel()
 		switchErr = fabric.Run(ctx, fabric.Config{Ports: ports(dir, r.State.Lab),
 			Control: filepath.Join(dir, switchSocket), Log: log, Direct: cards.setDirect, Down: cards.setDown,
-			Plugs: cards.plugs})
+			Plugs: cards.plugs, Topology: switches(r.State.Lab)})
 	})
 	wg.Go(func() { vm.TrimLogs(ctx, dir) })
 	wg.Go(func() {

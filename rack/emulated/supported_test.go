@@ -104,7 +104,7 @@ func TestSupportedExamples(t *testing.T) {
 	}
 	runs := map[string]bool{"pair": true, "sixteen": true, "sixtyfour": true, "connectx": true, "incast": true,
 		"soft-roce": true, "cluster": true, "cluster-sixteen": true, "slurm": true, "course": true, "arm64": true,
-		"gpu": true, "gpu-matrix": true, "h20": true, "gpudirect": true}
+		"gpu": true, "gpu-matrix": true, "h20": true, "gpudirect": true, "leaf-spine": true}
 	for _, path := range files {
 		b, err := os.ReadFile(path)
 		if err != nil {

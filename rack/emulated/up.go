@@ -360,6 +360,12 @@ func (u *upRun) reconcile(ctx context.Context, old *rack.State) error {
 		}
 	}
 	p.Begin("switch")
+	moved := slices.ContainsFunc(u.changes, func(c lab.Change) bool { return c.Key == lab.KeyTopology })
+	if moved && u.State.Daemon != nil {
+		if err := u.State.Daemon.Kill(ctx); err != nil { // its switches are others, and no node runs
+			return err
+		}
+	}
 	if err := u.ensureDaemon(ctx); err != nil {
 		return err
 	}
@@ -443,10 +449,11 @@ func (u *upRun) ensureDaemon(ctx context.Context) error {
 	// Nodes that are started find their ports. If a NIC gets another model or address, its port changes. The daemon of
 	// an older rackless knows no address.
 	same := func(h fabric.PortCounters, w fabric.Port) bool {
-		return h.Name == w.Name && h.Rate == w.Rate && (h.MAC == w.MAC || h.MAC == "")
+		return h.Name == w.Name && h.Rate == w.Rate && (h.MAC == w.MAC || h.MAC == "") &&
+			(h.Switch == "" || h.Switch == fabric.LeafName(w.Leaf))
 	}
 	for _, h := range have.Ports {
-		if strings.HasPrefix(h.Name, serve.OutsidePort) { // of rackless nic serve
+		if h.Peer != "" || strings.HasPrefix(h.Name, serve.OutsidePort) { // between switches; of rackless nic serve
 			continue
 		}
 		if !slices.ContainsFunc(want, func(w fabric.Port) bool { return same(h, w) }) {
