@@ -21,6 +21,7 @@ import (
 
 type captureFlags struct {
 	node     string
+	port     string // "" for all nodes
 	file     string // "-" is standard output
 	count    uint64
 	duration time.Duration
@@ -61,6 +62,8 @@ func newCaptureCmd(a *app) *cobra.Command {
 	fs.StringVar(&f.file, "out", "", "`FILE` to write, - for standard output (default NAME.pcapng)")
 	cli.Renamed(cmd, "output", "o", "out")
 	fs.StringVar(&f.node, "node", "", "only frames from and to this node")
+	fs.StringVar(&f.port, "port", "", "only frames that enter the switch at this `PORT`; both directions of a link "+
+		"between switches")
 	fs.Uint64VarP(&f.count, "count", "c", 0, "end after this many frames (0: no end)")
 	fs.DurationVarP(&f.duration, "duration", "d", 0, "end after this time, e.g. 10s (0: no end)")
 	fs.IntVarP(&f.snaplen, "snaplen", "s", 0, "keep only this many bytes of each frame (0: all)")
@@ -105,7 +108,7 @@ func (a *app) capture(ctx context.Context, r *rack.Rack, c *fabric.Client, f cap
 			words.Seconds(time.Since(began)))
 	}
 	var meter *terminal.Meter
-	opts := fabric.CaptureOptions{Snaplen: f.snaplen}
+	opts := fabric.CaptureOptions{Port: f.port, Snaplen: f.snaplen}
 	opts.Started = func() {
 		began = time.Now()
 		fmt.Fprintf(a.err, "capturing to %s; Ctrl-C ends\n", where)

@@ -24,7 +24,7 @@ import (
 // newLinkShowCmd makes rackless link show.
 func newLinkShowCmd(a *app) *cobra.Command {
 	var format string
-	var watch bool
+	var watch, paths bool
 	interval := time.Second
 	cmd := &cobra.Command{
 		Use:               "show [NAME|LAB.yaml]",
@@ -40,6 +40,9 @@ func newLinkShowCmd(a *app) *cobra.Command {
 			r, c, err := a.openSwitch(args)
 			if err != nil {
 				return err
+			}
+			if paths {
+				return a.showPaths(cmd.Context(), format, r, c)
 			}
 			// Rates are differences of snapshots.
 			read := func(before *tables.FabricSnapshot) (*tables.FabricSnapshot, error) {
@@ -62,7 +65,22 @@ func newLinkShowCmd(a *app) *cobra.Command {
 	outputFlag(cmd, &format)
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print again and again, with rates")
 	cmd.Flags().DurationVar(&interval, "interval", interval, "time between two outputs, with --watch")
+	cmd.Flags().BoolVar(&paths, "paths", false, "print which flow takes which spine")
+	cmd.MarkFlagsMutuallyExclusive("paths", "watch")
 	return cmd
+}
+
+func (a *app) showPaths(ctx context.Context, format string, r *rack.Rack, c *fabric.Client) error {
+	if r.Lab.Fabric.Topology == "" {
+		return fmt.Errorf("lab %s has one switch, and all paths are the same: for several, write fabric: {topology: "+
+			"leaf-spine, leaves: 2, spines: 2}", r.Lab.Name)
+	}
+	flows, err := c.Flows(ctx)
+	if err != nil {
+		return err
+	}
+	out := &tables.Paths{Lab: r.Lab.Name, Flows: flows}
+	return a.print(format, out, out.Text())
 }
 
 // openOne opens the named lab, or the only running one. Of several it chooses the one with the only lab file here.

@@ -47,6 +47,7 @@ func shapes() map[string]func() any {
 		"emulate-ls":       func() any { return new(hostsOutput) },
 		"emulate-profiles": func() any { return new(profilesOutput) },
 		"link-show":        func() any { return new(tables.FabricSnapshot) },
+		"link-show-paths":  func() any { return new(tables.Paths) },
 		"nic":              func() any { return new(tables.Adapters) },
 		"gpu":              func() any { return new(tables.GPUs) },
 		"link-set":         func() any { return new(tables.Links) },

@@ -26,6 +26,9 @@ type FabricSnapshot struct {
 // A FabricPort is a port of the switch. Rx is from the node into the switch.
 type FabricPort struct {
 	Name       string `json:"name"`
+	Switch     string `json:"switch,omitempty"`              // of the port, if there are several
+	Peer       string `json:"peer,omitempty"`                // switch at the other end, if it is none of a node
+	Rate       int64  `json:"rate_bits_per_second,omitzero"` // of a link between switches, without Link
 	Connected  bool   `json:"connected"`
 	RxFrames   uint64 `json:"rx_frames"`
 	RxBytes    uint64 `json:"rx_bytes"`
@@ -68,6 +71,9 @@ func DescribeFabric(name string, c fabric.Counters, before *FabricSnapshot) *Fab
 			QueueBytes: p.QueueBytes, QueuePeak: p.QueuePeak, Link: p.Link, InFlight: p.InFlight,
 			BufferFull: p.Drops.BufferFull, Lost: p.Drops.Lost, Reordered: p.Reordered, ECNMarked: p.ECNMarked,
 			Pauses: p.Pauses, Paused: p.Paused.Seconds()}
+		if f.Switch, f.Peer = p.Switch, p.Peer; p.Peer != "" {
+			f.Rate = p.Rate
+		}
 		// The first connection is no reconnect.
 		if p.Connects > 0 {
 			f.Reconnects = p.Connects - 1
@@ -82,9 +88,13 @@ func DescribeFabric(name string, c fabric.Counters, before *FabricSnapshot) *Fab
 	return out
 }
 
-// Text returns a table of all ports, and of impaired links.
+// Text returns a drawing of several switches, a table of the nodes' ports, and one of impaired links.
 func (s *FabricSnapshot) Text() string {
-	text := fabricGrid(s).String()
+	text := s.drawing()
+	if text != "" {
+		text += "\n"
+	}
+	text += fabricGrid(s).String()
 	if g := impairedGrid(s.Ports); g != nil {
 		text += "\n" + g.String()
 	}
@@ -106,14 +116,10 @@ func fabricGrid(out *FabricSnapshot) *show.Grid {
 		return words.Rate(*r)
 	}
 	for _, p := range out.Ports {
-		link := "down"
-		switch {
-		case p.Link.Down:
-			link = "set down"
-		case p.Connected:
-			link = "up"
+		if p.Peer != "" {
+			continue
 		}
-		row := []string{p.Name, link, strconv.FormatUint(p.RxFrames, 10), words.Bytes(p.RxBytes),
+		row := []string{p.Name, linkState(p), strconv.FormatUint(p.RxFrames, 10), words.Bytes(p.RxBytes),
 			strconv.FormatUint(p.TxFrames, 10), words.Bytes(p.TxBytes),
 			strconv.FormatUint(p.RxDrops+p.TxDrops, 10), words.Bytes(p.QueueBytes)}
 		if rates {
