@@ -404,10 +404,19 @@ type spark struct{ Rx, Tx, Label string }
 // sparkBox fits the template's viewBox, with room for wide lines.
 var sparkBox = box{0, 1, 120, 24}
 
-// whole adds up the ports: all that nodes send, and all that they receive.
+// whole adds up the ports of nodes: all that they send, and all that they receive.
 func (f *flow) whole() past {
 	sums := make(map[int64]*point)
-	for _, all := range f.past {
+	between := lists.SetOf(f.Ports, func(p Port) string {
+		if p.Peer == "" {
+			return ""
+		}
+		return p.Name
+	})
+	for name, all := range f.past {
+		if between[name] {
+			continue
+		}
 		for _, x := range all {
 			if sum := sums[x.at.UnixNano()]; sum != nil {
 				sum.rx, sum.tx = sum.rx+x.rx, sum.tx+x.tx

@@ -92,6 +92,7 @@ type Fabric struct {
 	At      time.Time
 	Started time.Time // start of the switch and of its counters
 	Ports   []Port
+	Flows   []fabric.FlowCounters // between leaves, busiest first
 }
 
 // A Port is a switch's port. Rx is from the node to the switch.

@@ -103,6 +103,7 @@ type labView struct {
 	Ports    []portView
 	PortsErr string
 	Impaired bool // any port is impaired
+	Paths    []pathView
 
 	labLine
 }
@@ -129,7 +130,7 @@ func newLabLine(l labState, now time.Time) labLine {
 	sent, known := 0.0, false
 	dropped, down, impaired := uint64(0), 0, 0
 	for _, p := range l.flow.Ports {
-		if x := l.flow.rate(p.Name); x != nil {
+		if x := l.flow.rate(p.Name); x != nil && p.Peer == "" {
 			sent, known = sent+x.rx, true
 		}
 		dropped += p.drops()
@@ -291,8 +292,18 @@ func newLabView(id int, l labState, now time.Time) labView {
 		v.Ports = append(v.Ports, newPortView(l.flow, p))
 		v.Impaired = v.Impaired || p.Impaired != ""
 	}
+	for _, f := range l.flow.Flows[:min(len(l.flow.Flows), maxPaths)] {
+		v.Paths = append(v.Paths, pathView{From: words.Printable(f.From), To: words.Printable(f.To),
+			Flow: f.Text(), QP: f.QueuePair(), Via: words.Printable(f.Via), Frames: countText(f.Frames),
+			Bytes: words.Bytes(f.Bytes)})
+	}
 	return v
 }
+
+// maxPaths limits the flows on a page, which has the busiest.
+const maxPaths = 100
+
+type pathView struct{ From, To, Flow, QP, Via, Frames, Bytes string }
 
 func newNodeView(n Node, now time.Time) nodeView {
 	v := nodeView{Name: words.Printable(n.Name), State: words.Printable(n.State), CPUs: n.CPUs, Errors: n.Error}

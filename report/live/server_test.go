@@ -472,6 +472,26 @@ func TestHostileNamesStayText(t *testing.T) {
 	}
 }
 
+func TestThePageOfALabSaysWhichQueuePairTakesWhichSpine(t *testing.T) {
+	t.Parallel()
+	f := typical(t)
+	sw := f.fabrics["pair"]
+	for i := range maxPaths + 1 {
+		sw.Flows = append(sw.Flows, fabric.FlowCounters{From: "vm00", To: "vm01", Via: "spine1", Proto: 17,
+			SrcPort: uint16(50000 + i), DstPort: 4791, QP: new(uint32(0x123)), Frames: 5, Bytes: 1 << 20})
+	}
+	f.fabrics["pair"] = sw
+	_, body := ask(t, serve(t, f)+"/labs/pair", nil)
+	const row = `<tr><th scope="row">vm00</th><td>vm01</td><td>RoCE, port 50000</td><td>0x000123</td><td>spine1</td>` +
+		`<td class="n">5</td><td class="n">1.00 MiB</td></tr>`
+	if !strings.Contains(body, row) || strings.Contains(body, "port 50100") {
+		t.Errorf("the page lacks %s, or has more than the busiest flows", row)
+	}
+	if _, body := ask(t, serve(t, typical(t))+"/labs/pair", nil); strings.Contains(body, "Paths between leaves") {
+		t.Error("a lab with one switch has paths")
+	}
+}
+
 func TestThePageOfAStudyIsLive(t *testing.T) {
 	t.Parallel()
 	f := typical(t)

@@ -94,7 +94,15 @@ func (u *Source) Fabric(ctx context.Context, name string) (live.Fabric, error) {
 	if err != nil {
 		return live.Fabric{}, err
 	}
-	return liveFabric(have, r.Lab, r.Ports), nil
+	out := liveFabric(have, r.Lab, r.Ports)
+	if r.Lab.Fabric.Topology != "" {
+		flows, err := c.Flows(ctx)
+		if err != nil {
+			return live.Fabric{}, err
+		}
+		out.Flows = flows.Flows
+	}
+	return out, nil
 }
 
 // liveFabric names ports after NICs, in whose order ports returns a node's ports.
