@@ -497,3 +497,70 @@ func TestKeysOfKeys(t *testing.T) {
 		t.Errorf("a list of too many pieces: status %#x", st)
 	}
 }
+
+// libmlx5 creates keys that can be read, and changes the other rights.
+func TestWorkRequestsChangeTheRightsThatTheySelect(t *testing.T) {
+	_, gs := newLab(t, 1, NIC{Model: ConnectX5}, nil)
+	g := gs[0]
+	q := g.newQP(serviceRC)
+	for i, r := range umrRights {
+		key := g.freeKey(modeKLM)
+		p := g.p
+		p.lock()
+		k := p.Keys[key>>8]
+		k.Access = roce.LocalRead | roce.RemoteWrite
+		all := map[bits]uint64{}
+		for _, f := range allRights {
+			all[f] = 1
+		}
+		w := bytes.Join(umrWQE(key, umrLR<<i, []uint64{0, 0}, all).segs, nil)
+		if st := p.umr(p.Queues[q.num], key, w); st != roce.OK || k.Access != roce.LocalRead|roce.RemoteWrite|r {
+			t.Errorf("setting right %b: status %d, rights %b", r, st, k.Access)
+		}
+		w = bytes.Join(umrWQE(key, umrLR<<i, []uint64{0, 0}, nil).segs, nil)
+		if st := p.umr(p.Queues[q.num], key, w); st != roce.OK || k.Access != (roce.LocalRead|roce.RemoteWrite)&^r {
+			t.Errorf("clearing right %b: status %d, rights %b", r, st, k.Access)
+		}
+		p.unlock()
+	}
+}
+
+// UCX has shared receives in a ring, which begin like linked ones.
+func TestSharedReceivesInARing(t *testing.T) {
+	_, gs := newLab(t, 1, NIC{Model: ConnectX5}, nil)
+	d := gs[0].program()
+	for _, c := range []struct {
+		name         string
+		typ, basic   uint64
+		first        int // byte of the list
+		index, after uint64
+	}{{"linked", 0, 0, 16, 0, 7}, {"in a ring", 1, 0, 16, 0, 1}, {"in a ring, basic", 1, 1, 0, 0, 1}} {
+		mem := d.alloc(2 * pageSize)
+		umem := uint64(d.umem(mem, 2*pageSize, umemAll))
+		rmp := d.make(opCreateRMP, 0x110, func(in []byte) {
+			rmpcBasic.put(in[0x20:], c.basic)
+			putAll(in[0x50:], map[bits]uint64{wqWqType: c.typ, wqPd: uint64(d.pd), wqLogWqStride: 6, wqLogWqSz: 4,
+				wqUmemValid: 1, wqUmemId: umem, wqDbrValid: 1, wqDbrUmemId: umem, wqDbrAddr: pageSize})
+		})
+		for i := range uint64(16) {
+			w := d.mem[mem+64*i:][:64]
+			be.PutUint16(w[2:], 7) // the next of a linked list
+			copy(w[c.first:], dataSeg(0x1000+i, 0x200, 64))
+			be.PutUint32(w[c.first+20:], reservedKey)
+		}
+		be.PutUint32(d.mem[mem+pageSize:], 2)
+		p := d.p
+		p.lock()
+		q := &queue{Kind: queueQP, Receives: receivesSRQ, SRQ: rmp, UID: d.uid}
+		var wr roce.RecvWR
+		for _, want := range []uint64{c.index, c.after} {
+			if !p.nextRecv(q, &wr) || wr.ID != want || len(wr.SG) != 1 || wr.SG[0].VA != 0x1000+want {
+				t.Errorf("%s: receive %d with %v, want %d", c.name, wr.ID, wr.SG, want)
+			}
+		}
+		if p.nextRecv(q, &wr) {
+			t.Errorf("%s: a receive that was not posted", c.name)
+		}
+		p.unlock()
+	}
+}

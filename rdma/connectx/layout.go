@@ -139,6 +139,11 @@ const (
 	rqcCounterSetId bits = 0x60<<8 | 8
 )
 
+// struct rmpc. Without basic_cyclic_rcv_wqe the WQEs of a ring have a segment before their list.
+const (
+	rmpcBasic bits = 0x20<<8 | 1
+)
+
 // struct xrc_srqc. Its doorbell record's address is in two parts, the lower one without its low two bits.
 const (
 	xsrqLogXrcSrqSize bits = 0x4<<8 | 4

@@ -57,6 +57,7 @@ type queue struct {
 	NoRecv   bool
 	StepLog  uint8 // log of the size of a receive WQE
 	Linked   bool  // receives are a linked list
+	Headed   bool  // receives in a ring have a segment before the list, as linked ones have
 	Head     uint32
 	SI, RI   uint16 // next
 	DBR      uint64
@@ -89,7 +90,7 @@ func (q *queue) bounded() bool {
 		return false
 	}
 	least := uint8(4)
-	if q.Linked {
+	if q.Linked || q.Headed {
 		least = 5
 	}
 	return q.NoRecv || q.StepLog >= least
@@ -198,6 +199,7 @@ func createWQ(kind uint8) handler {
 		// An RMP is ready at once.
 		case queueRMP:
 			q.State = wqReady
+			q.Headed = wqWqType.get(w) != 0 && !rmpcBasic.is(x)
 		}
 		if !q.NoRecv {
 			q.RecvLog, q.StepLog, q.Linked = log, step, wqWqType.get(w) == 0
@@ -346,7 +348,11 @@ func (p *Port) nextRecv(q *queue, wr *roce.RecvWR) bool {
 	if s.Linked {
 		wr.ID = uint64(at & mask)
 		s.Head = uint32(be.Uint16(w[2:]))
+	}
+	if s.Linked || s.Headed {
 		w = w[16:]
+	}
+	if s.Kind == queueRMP || s.Kind == queueSRQ {
 		p.belowLimit(s)
 	}
 	wr.SG = wr.SG[:0]

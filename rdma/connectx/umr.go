@@ -22,9 +22,13 @@ const (
 	umrRInval    = 1 << 8
 	umrKey       = 1 << 13
 	umrQPN       = 1 << 14
-	umrAccess    = 0x1f << 17 // LR, LW, RR, RW, A
+	umrLR        = 1 << 17 // and the other rights, in the order of umrRights
 	umrFree      = 1 << 29
+	umrAccess    = 0x1f * umrLR
 )
+
+// umrRights are selected by a bit each. libmlx5 leaves the local reading that a key was created with.
+var umrRights = [5]roce.Access{roce.LocalRead, roce.LocalWrite, roce.RemoteRead, roce.RemoteWrite, roce.RemoteAtomic}
 
 // maxGap limits entries that a request leaves out, because filling them takes time with the port locked. The driver
 // leaves none out.
@@ -137,7 +141,12 @@ func (p *Port) umrContext(k *mkey, x []byte, mask uint64) {
 		k.Key = k.Key&^0xff | mkcMkey70.get32(x)
 	}
 	if mask&umrAccess != 0 {
-		k.Access = keyAccess(x)
+		access := keyAccess(x)
+		for i, r := range umrRights {
+			if mask&(umrLR<<i) != 0 {
+				k.Access = k.Access&^r | access&r
+			}
+		}
 	}
 	if mask&umrRInval != 0 {
 		k.RInval = mkcEnRinval.is(x)
