@@ -123,6 +123,10 @@ func queryCaps(p *Port, in, out []byte, _ uint32) status {
 		for i := range 16 {
 			o[flowFields+i] = 0xff
 		}
+		// Headers of Geneve are not parsed, and programs ask for them.
+		for f := range bits(4) {
+			((flowFields*8+0x1a+f)<<8 | 1).put(o, 0)
+		}
 	}
 	return ok
 }

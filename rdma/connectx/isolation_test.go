@@ -179,7 +179,7 @@ func TestAReceiveQueueHasRoomForItsSegments(t *testing.T) {
 		op     uint16
 		linked bool
 		least  uint64
-	}{{0x90c, true, 5}, {0x90c, false, 4}, {opCreateRQ, false, 4}, {opCreateRQ, true, 5}} {
+	}{{0x90c, true, 5}, {0x90c, false, 5}, {opCreateRQ, false, 4}, {opCreateRQ, true, 5}} {
 		for step := range uint64(7) {
 			in := make([]byte, 0x20+0x30+0xc0+8)
 			be.PutUint16(in, c.op)
