@@ -51,7 +51,9 @@ func gpuTables(d record.Record) []gpuTable {
 			continue
 		}
 		nic, ok := e.NIC()
-		if !ok || fault(s) == "" && s.Metric != bench.MetricBWAverage {
+		// A staged test moves main memory, and is slower than it by the copies.
+		staged := slices.Contains(strings.Split(s.Test, "/"), "staged")
+		if !ok || staged || fault(s) == "" && s.Metric != bench.MetricBWAverage {
 			continue
 		}
 		at := gpuPlace{nic, -1}

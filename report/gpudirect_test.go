@@ -1,6 +1,7 @@
 package report
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -37,6 +38,24 @@ func gpuRecord() record.Record {
 		Server: "vm00", Tool: "perftest", Emulated: true, Error: "attempt 1: no memory"})
 	add("6", "ib_write_bw/bidi/cuda1/dmabuf/nic1", 180, nil)
 	return d
+}
+
+func TestStagedTestsAreNotInTheTableOfGPUs(t *testing.T) {
+	t.Parallel()
+	d := gpuRecord()
+	want := gpuTables(d)
+	s := d.Samples[0]
+	for _, test := range []string{"vram_write_bw/staged/nic1", "vram_write_bw/staged/cuda1/nic1"} {
+		s.Test, s.Run, s.Value = test, test, 12
+		d.Samples = append(d.Samples, s)
+	}
+	if got := gpuTables(d); !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	s.Test, s.Run = "vram_write_bw/nic1", "direct"
+	if d.Samples = append(d.Samples, s); reflect.DeepEqual(gpuTables(d), want) {
+		t.Error("a test without staging is not there")
+	}
 }
 
 func TestGPUsByNICs(t *testing.T) {
