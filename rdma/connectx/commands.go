@@ -83,6 +83,7 @@ func init() {
 		0x82b: nothing,                    // DELETE_L2_TABLE_ENTRY
 		0x830: nothing,                    // SET_WOL_ROL
 		0x831: nothing,                    // QUERY_WOL_ROL
+		0x842: nothing,                    // QUERY_LAG: the port is in none
 		0x900: tirs.create,                // CREATE_TIR
 		0x901: with(tirs.of, modifyTIR),   // MODIFY_TIR
 		0x902: tirs.destroy,               // DESTROY_TIR

@@ -53,7 +53,7 @@ const (
 	classUmem
 )
 
-// object numbers of a class, as the key of tables.Owners.
+// An objectID is the class of an object and its number, the key of tables.Owners.
 type objectID uint64
 
 func (c class) id(n uint32) objectID { return objectID(c)<<32 | objectID(n) }
@@ -94,6 +94,7 @@ var userCommands = map[uint16]userCommand{
 	0x80e: {creates, classXRCD, 8}, 0x80f: {destroys, classXRCD, 8},
 	0x816: {creates, classDomain, 8}, 0x817: {destroys, classDomain, 8},
 	0x822: {}, 0x824: {}, 0x826: {}, // queries of congestion control
+	0x842: {}, // QUERY_LAG
 	0x900: {creates, classTIR, 8}, 0x901: {uses, classTIR, 8}, 0x902: {destroys, classTIR, 8},
 	0x904: {creates, classQueue, 8}, 0x905: {uses, classQueue, 8}, 0x906: {destroys, classQueue, 8}, // SQ
 	0x907: {uses, classQueue, 8},
@@ -214,7 +215,7 @@ func createUctx(p *Port, in, out []byte, _ uint32) status {
 	return ok
 }
 
-// destroyUctx is DESTROY_UCTX. What is left of the program goes too: queues first, because they use the rest.
+// destroyUctx is DESTROY_UCTX. The objects left of the program go too: queues first, because they use the rest.
 func destroyUctx(p *Port, in, _ []byte, _ uint32) status {
 	uid := be.Uint16(in[10:])
 	if _, known := p.Uctx[uid]; !known {
@@ -416,7 +417,7 @@ func (p *Port) hold(of *umemsOf) {
 	}
 }
 
-// release ends the use of umems.
+// releaseUmems ends the use of umems.
 func (p *Port) releaseUmems(of *umemsOf) {
 	for _, n := range of {
 		if u := p.Umems[n]; u != nil {

@@ -15,6 +15,8 @@ const (
 	opDestroyCQ   = 0x401
 	opDestroyKey  = 0x202
 	opDeallocPD   = 0x801
+	opQueryCaps   = 0x100
+	opQueryLAG    = 0x842
 )
 
 // program is a program of a guest that uses DevX.
@@ -219,6 +221,11 @@ func TestProgramsCannotUseObjectsOfOthers(t *testing.T) {
 	} {
 		if st, _ := other.try(c.op, c.id, 0x200, c.fill); st == ok {
 			t.Errorf("a program can %s", c.name)
+		}
+	}
+	for _, op := range []uint16{opQueryCaps, opQueryVPort, opQueryContext, opQueryAddress, opQueryLAG} {
+		if st, _ := other.try(op, 0, 0x20, nil); st != ok {
+			t.Errorf("a program sends query %#x: status %#x", op, st)
 		}
 	}
 	unknown := &program{guest: g, uid: 77}

@@ -184,7 +184,8 @@ func createCQ(p *Port, in, out []byte, _ uint32) status {
 func cqSource(in []byte, uid uint16) source {
 	x := in[0x10:]
 	return source{uid: uid, pas: in[0x110:], logPage: cqcLogPageSize.get(x), pageOff: cqcPageOffset.get(x),
-		inUmem: createCQUmemValid.is(in), umem: createCQUmemId.get32(in), off: createCQUmemOffset.get(in), written: true}
+		inUmem: createCQUmemValid.is(in), umem: createCQUmemId.get32(in), off: createCQUmemOffset.get(in),
+		written: true}
 }
 
 func (c *cq) size() uint64 {

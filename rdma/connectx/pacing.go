@@ -2,8 +2,8 @@ package connectx
 
 import "time"
 
-// Packet pacing: the driver sets rates in a table (SET_PP_RATE_LIMIT), and an SQ names a row of it. So the kernel limits
-// raw packet queue pairs (ibv_modify_qp_rate_limit) and queues of the interface (tx_maxrate).
+// Packet pacing: the driver sets rates in a table (SET_PP_RATE_LIMIT), and an SQ names a row of it. So the kernel
+// limits raw packet queue pairs (ibv_modify_qp_rate_limit) and queues of the interface (tx_maxrate).
 
 // capsQoS is the type of struct qos_cap.
 const capsQoS = 0xc

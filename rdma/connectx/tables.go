@@ -162,8 +162,8 @@ func Shape(model string) string {
 	p.hardReset()
 	h := sha256.New()
 	fmt.Fprintln(h, stateFormat, p.model, barSize, p.config)
-	for _, c := range []map[bits]uint64{generalCaps, newCaps, newDevX, memoryCaps, qosCaps, pagingCaps, ethCaps, atomicCaps,
-		roceCaps, flowCaps} {
+	for _, c := range []map[bits]uint64{generalCaps, newCaps, newDevX, memoryCaps, qosCaps, pagingCaps, ethCaps,
+		atomicCaps, roceCaps, flowCaps} {
 		fmt.Fprintln(h, c) // in the order of the keys
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
