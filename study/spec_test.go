@@ -32,7 +32,8 @@ func TestWhatIsWrongWithAStudyFileIsNamed(t *testing.T) {
 		{"words of a test without a name", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {test.: [a, b]}\n",
 			"factor test.: want test. and a name for what the words choose"},
 		{"words of a test that are none",
-			"name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {test.nic: [nic0, 1]}\n", "factor test.nic: level 1: want words that follow the name of a test"},
+			"name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {test.nic: [nic0, 1]}\n",
+			"factor test.nic: level 1: want words that follow the name of a test"},
 		{"an unknown level", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {placement: [default, pinned]}\n",
 			"factor placement: level pinned: want one of default, pin,"},
 		{"too many warm-ups", "name: a\nlab: b\nmeasure: [{test: iperf3, warm_ups: 101}]\nfactors: {contention: " +

@@ -20,8 +20,8 @@ import (
 
 func newStudyCmd(a *app) *cobra.Command {
 	return grouping("study", "Find out whether settings matter, by runs in random order and intervals",
-		newStudyRunCmd(a), newStudyMergeCmd(a), newStudyReportCmd(a), newStudyLsCmd(a), newStudyRmCmd(a), newResultsQueryCmd(a),
-		newResultsRawCmd(a), newResultsImportCmd(a))
+		newStudyRunCmd(a), newStudyMergeCmd(a), newStudyReportCmd(a), newStudyLsCmd(a), newStudyRmCmd(a),
+		newResultsQueryCmd(a), newResultsRawCmd(a), newResultsImportCmd(a))
 }
 
 func dbFlag(cmd *cobra.Command, path *string) {

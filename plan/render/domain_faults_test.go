@@ -40,7 +40,8 @@ func TestWhatCannotBeRenderedIsNamed(t *testing.T) {
 				in.Plan.Nodes[0].Cards[0].ID, in.Plan.Nodes[0].Cards[0].Functions = "GPU0", nil
 				in.Plan.Host.Provenance.Kind = topology.SourceTopo
 			},
-			`node "vm": device "GPU0" has no PCI address: the host was read from a text that only names devices (nvidia-smi)`,
+			`node "vm": device "GPU0" has no PCI address: the host was read from a text that only names devices ` +
+				`(nvidia-smi)`,
 		},
 		"a function that does not exist yet, of a host that does not tell": {
 			vf("0000:41:00.0", 3, "0000:41:00.0/vf3"),
