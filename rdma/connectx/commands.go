@@ -177,7 +177,11 @@ func (o object[T]) destroy(p *Port, _, _ []byte, id uint32) status {
 var (
 	domains = object[bool]{1 << 24, func(p *Port) map[uint32]bool { return p.PDs }, func([]byte) bool { return true }}
 	tirs    = object[*tir]{1 << 12, func(p *Port) map[uint32]*tir { return p.TIRs },
-		func(in []byte) *tir { return readTIR(in[0x20:]) }}
+		func(in []byte) *tir {
+			t := readTIR(in[0x20:])
+			t.UID = uidOf(in)
+			return t
+		}}
 	tises = object[uint32]{1 << 12, func(p *Port) map[uint32]uint32 { return p.TISs },
 		func(in []byte) uint32 { return tiscDomain.get32(in[0x20:]) }}
 	rqts = object[[]uint32]{1 << 12, func(p *Port) map[uint32][]uint32 { return p.RQTs },
@@ -187,17 +191,8 @@ var (
 
 // deallocPD refuses as long as objects of programs use the domain, because its number may then become another's.
 func deallocPD(p *Port, in, out []byte, id uint32) status {
-	if _, owned := p.Owners[classPD.id(id)]; owned {
-		for _, q := range p.Queues {
-			if q.PD == id && q.UID != 0 {
-				return busy
-			}
-		}
-		for n, k := range p.Keys {
-			if _, owned := p.Owners[classKey.id(n)]; owned && k.PD == id {
-				return busy
-			}
-		}
+	if _, owned := p.Owners[classPD.id(id)]; owned && p.domainUsers[id] > 0 {
+		return busy
 	}
 	return domains.destroy(p, in, out, id)
 }

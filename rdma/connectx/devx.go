@@ -152,12 +152,13 @@ func (p *Port) mayName(op uint16, in []byte, uid uint16) status {
 	case 0x500: // CREATE_QP
 		allowed = p.mayHave(in[0x18:], uid) && p.owns(uid, classPD, qpcPd.get32(in[0x18:]))
 	case 0x502: // RST2INIT_QP, whose zeros stand for what the queue has
-		x := in[0x18:]
-		allowed = qpcDethSqpn.get(x) == 0 && (qpcPd.get(x) == 0 || p.owns(uid, classPD, qpcPd.get32(x)))
+		// Another domain would be that of receives only: the transport keeps the first.
+		x, q := in[0x18:], p.Queues[be.Uint32(in[8:])&0xffffff]
+		allowed = qpcDethSqpn.get(x) == 0 && q != nil && (qpcPd.get(x) == 0 || qpcPd.get32(x) == q.PD)
 	case 0x705: // CREATE_XRC_SRQ
 		allowed = p.owns(uid, classPD, xsrqPd.get32(in[0x10:]))
 	case 0x904: // CREATE_SQ
-		allowed = p.Uctx[uid]&rawTX != 0
+		allowed = p.Uctx[uid]&rawTX != 0 && p.owns(uid, classPD, wqPd.get32(in[0x50:]))
 	case 0x908, 0x90c: // CREATE_RQ, CREATE_RMP
 		allowed = p.owns(uid, classPD, wqPd.get32(in[0x50:]))
 	case 0x900, 0x901: // CREATE_TIR, MODIFY_TIR
@@ -192,12 +193,42 @@ func (p *Port) note(op uint16, in, out []byte) {
 	switch c.use {
 	case creates:
 		id := c.class.id(be.Uint32(out[8:]) & 0xffffff)
-		delete(p.Owners, id)
+		p.disown(id)
 		if uid := uidOf(in); uid != 0 {
 			p.Owners[id] = uid
+			p.useDomain(id)
 		}
 	case destroys:
-		delete(p.Owners, c.class.id(be.Uint32(in[c.at:])&0xffffff))
+		p.disown(c.class.id(be.Uint32(in[c.at:]) & 0xffffff))
+	}
+}
+
+// useDomain counts a queue or a key of a program as a user of its protection domain.
+func (t *tables) useDomain(id objectID) {
+	n := uint32(id)
+	switch class(id >> 32) {
+	case classQueue:
+		if q := t.Queues[n]; q != nil {
+			t.domainOf[id] = q.PD
+			t.domainUsers[q.PD]++
+		}
+	case classKey:
+		if k := t.Keys[n]; k != nil {
+			t.domainOf[id] = k.PD
+			t.domainUsers[k.PD]++
+		}
+	}
+}
+
+func (t *tables) disown(id objectID) {
+	delete(t.Owners, id)
+	pd, counted := t.domainOf[id]
+	if !counted {
+		return
+	}
+	delete(t.domainOf, id)
+	if t.domainUsers[pd]--; t.domainUsers[pd] == 0 {
+		delete(t.domainUsers, pd)
 	}
 }
 
@@ -228,19 +259,16 @@ func destroyUctx(p *Port, in, _ []byte, _ uint32) status {
 		}
 	}
 	slices.Sort(left)
+	// They are destroyed by the driver's commands for them.
+	command, out := make([]byte, minBuffer), make([]byte, minBuffer)
 	for _, id := range left {
-		p.destroyObject(class(id>>32), uint32(id))
-		delete(p.Owners, id)
+		n := uint32(id)
+		be.PutUint32(command[8:], n)
+		commands[destroyers[class(id>>32)]](p, command, out, n)
+		p.disown(id)
 	}
 	delete(p.Uctx, uid)
 	return ok
-}
-
-// destroyObject destroys one by the driver's command for it.
-func (p *Port) destroyObject(c class, n uint32) {
-	in := make([]byte, minBuffer)
-	be.PutUint32(in[8:], n)
-	commands[destroyers[c]](p, in, make([]byte, minBuffer), n)
 }
 
 // destroyers has a command for each class; that for queues takes all kinds.
@@ -427,7 +455,7 @@ func (p *Port) releaseUmems(of *umemsOf) {
 	*of = umemsOf{}
 }
 
-// countUsers sets the unsaved number of each umem's users.
+// countUsers sets the unsaved numbers of users of each umem and each protection domain.
 func (p *Port) countUsers() {
 	for _, q := range p.Queues {
 		p.hold(&q.Umems)
@@ -437,6 +465,9 @@ func (p *Port) countUsers() {
 	}
 	for _, k := range p.Keys {
 		p.hold(&k.Umems)
+	}
+	for id := range p.Owners {
+		p.useDomain(id)
 	}
 }
 

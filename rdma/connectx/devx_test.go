@@ -571,3 +571,127 @@ func TestSharedReceivesInARing(t *testing.T) {
 		p.unlock()
 	}
 }
+
+// A program with a right to send any frame names its own domain only, and a queue pair stays in the one that it was
+// created in.
+func TestProgramsKeepToTheirDomains(t *testing.T) {
+	_, g := newLab(t, 1, NIC{Model: ConnectX5}, nil)
+	a, b := g[0].program(), g[0].program()
+	p := g[0].p
+	p.Uctx[a.uid] |= rawTX
+	for pd, want := range map[uint32]status{a.pd: ok, b.pd: badResource, 0xfffff: badResource} {
+		in := make([]byte, 0x120)
+		wqPd.put(in[0x50:], uint64(pd))
+		if st := p.mayName(0x904, in, a.uid); st != want {
+			t.Errorf("CREATE_SQ in domain %#x: status %#x, want %#x", pd, st, want)
+		}
+	}
+	q, second := a.queues(serviceRC), a.make(opAllocPD, 16, nil)
+	for _, c := range []struct {
+		pd   uint32
+		want status
+	}{{second, badResource}, {b.pd, badResource}, {a.pd, ok}} {
+		st, _ := a.try(0x502, q.num, 0x110, func(in []byte) {
+			putAll(in[0x18:], map[bits]uint64{qpcPd: uint64(c.pd), qpcCqnSnd: uint64(q.cq.num),
+				qpcCqnRcv: uint64(q.cq.num)})
+		})
+		if st != c.want {
+			t.Errorf("RST2INIT_QP in domain %#x of %#x: status %#x, want %#x", c.pd, a.pd, st, c.want)
+		}
+	}
+}
+
+// A domain is busy as long as queues or keys of programs are in it, also after a restore.
+func TestUsersOfADomainAreCounted(t *testing.T) {
+	_, g := newLab(t, 2, NIC{Model: ConnectX5}, nil)
+	d := g[0].program()
+	d.queues(serviceRC)
+	umem := d.umem(d.alloc(pageSize), pageSize, umemAll)
+	if st, _ := d.keyOf(umem, 0, 0, pageSize); st != ok {
+		t.Fatalf("a key: status %#x", st)
+	}
+	if n := g[0].p.domainUsers[d.pd]; n != 2 {
+		t.Errorf("the domain has %d users, want 2", n)
+	}
+	state, err := g[0].p.Save()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g[1].p.Restore(state); err != nil {
+		t.Fatal(err)
+	}
+	if n := g[1].p.domainUsers[d.pd]; n != 2 {
+		t.Errorf("after a restore, the domain has %d users, want 2", n)
+	}
+	if st, _ := d.try(opDeallocPD, d.pd, 16, nil); st != busy {
+		t.Errorf("DEALLOC_PD: status %#x, want %#x", st, busy)
+	}
+	g[0].must(opDestroyUctx, 0, 16, func(in []byte) { be.PutUint16(in[10:], d.uid) })
+	if p := g[0].p; len(p.domainUsers)+len(p.domainOf)+len(p.Owners) > 0 || p.PDs[d.pd] {
+		t.Errorf("left of a program: %v, %v, %v", p.domainUsers, p.domainOf, p.Owners)
+	}
+}
+
+func TestProgramsReadTheirOwnFlowCounters(t *testing.T) {
+	_, g := newLab(t, 1, NIC{Model: ConnectX5}, nil)
+	a, b := g[0].program(), g[0].program()
+	first := a.make(0x939, 16, nil)
+	if next := b.make(0x939, 16, nil); next != first+1 {
+		t.Fatalf("counters %d and %d", first, next)
+	}
+	for i := range uint32(2) {
+		*g[0].p.FlowCounters[first+i] = tally{Packets: 7, Bytes: 70}
+	}
+	st, out := a.try(0x93b, 0, 0x20, func(in []byte) {
+		in[0x18] = 1 << 7 // clear
+		be.PutUint16(in[0x1a:], 2)
+		be.PutUint32(in[0x1c:], first)
+	})
+	if st != ok || be.Uint64(out[0x10:]) != 7 || be.Uint64(out[0x20:]) != 0 {
+		t.Errorf("status %#x, counters % x", st, out[0x10:0x30])
+	}
+	if c := *g[0].p.FlowCounters[first+1]; c.Packets != 7 {
+		t.Errorf("the counter of another program is %+v", c)
+	}
+}
+
+// Numbers of tables and queues that are gone may be another program's.
+func TestFramesOfAProgramReachItsOwnQueues(t *testing.T) {
+	_, g := newLab(t, 1, NIC{Model: ConnectX5}, nil)
+	p := g[0].p
+	to := &tir{Indirect: true, RQT: 5, UID: 3}
+	p.RQTs[5] = []uint32{9}
+	for owner, want := range map[uint16]uint32{3: 9, 4: 0, 0: 0} {
+		p.Owners[classRQT.id(5)] = owner
+		if got := p.spread(to, new([matchSize]byte)); got.rq != want {
+			t.Errorf("a table of uid %d: queue %d, want %d", owner, got.rq, want)
+		}
+	}
+	to.UID = 0
+	if got := p.spread(to, new([matchSize]byte)); got.rq != 9 {
+		t.Errorf("a TIR of the driver: queue %d, want 9", got.rq)
+	}
+}
+
+func TestDamagedStatesOfProgramsAreRefused(t *testing.T) {
+	for name, damage := range map[string]func(p *Port){
+		"an owner without a context": func(p *Port) { p.Owners[classPD.id(1)] = 77 },
+		"a key in a missing umem":    func(p *Port) { p.Keys[0x300] = &mkey{Umems: umemsOf{5}} },
+		"an entry with many counters": func(p *Port) {
+			p.Flows[flowKey{}] = &flow{Counters: make([]uint32, maxCounts+1)}
+		},
+		"an entry with many destinations": func(p *Port) {
+			p.Flows[flowKey{}] = &flow{Dests: make([]uint32, maxDests+1)}
+		},
+	} {
+		_, g := newLab(t, 2, NIC{Model: ConnectX5}, nil)
+		damage(g[0].p)
+		state, err := g[0].p.Save()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := g[1].p.Restore(state); err == nil {
+			t.Errorf("%s: restored", name)
+		}
+	}
+}

@@ -214,7 +214,7 @@ func (p *Port) receive(f []byte) {
 
 func (p *Port) receiveInto(to target, f []byte) {
 	q := p.Queues[to.rq]
-	if q == nil || q.Kind != queueRQ || q.State != wqReady {
+	if q == nil || q.Kind != queueRQ || q.State != wqReady || !serves(to.uid, q.UID) {
 		return
 	}
 	var r roce.RecvWR

@@ -36,7 +36,7 @@ func queryFlowCounter(p *Port, in, out []byte, _ uint32) status {
 			break
 		}
 		c := p.FlowCounters[id&0xffffff+i]
-		if c == nil {
+		if c == nil || !p.owns(uidOf(in), classFlowCounter, id&0xffffff+i) {
 			continue
 		}
 		be.PutUint64(out[at:], c.Packets)

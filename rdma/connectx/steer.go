@@ -16,6 +16,7 @@ type tir struct {
 	Key      [40]byte
 	Domain   uint32 // transport domain
 	Self     uint8  // frames of its own domain that it takes: bits of selfUnicast and selfMulticast
+	UID      uint16
 }
 
 // Bits of self_lb_block of a TIR, which say against the name of the field what is let through.
@@ -218,6 +219,7 @@ type target struct {
 	rq, hash uint32
 	hashType byte
 	tag      uint32
+	uid      uint16 // of the TIR
 }
 
 // headers returns struct fte_match_set_lyr_2_4. Missing fields are zeros, so an entry that requires them does not
@@ -327,7 +329,7 @@ func (s *steering) walk(table uint32) {
 		case destTIR:
 			if t := s.p.TIRs[d&0xffffff]; t != nil && t.hears(s.from) && len(s.out) < maxDests {
 				to := s.p.spread(t, &s.m)
-				to.tag = s.tag
+				to.tag, to.uid = s.tag, t.UID
 				s.out = append(s.out, to)
 			}
 		}
@@ -349,7 +351,8 @@ func (p *Port) spread(t *tir, m *[matchSize]byte) target {
 		return target{rq: t.RQ}
 	}
 	table := p.RQTs[t.RQT]
-	if len(table) == 0 {
+	// A number of a table that is gone may be another program's by now; receiveInto checks that of the queue.
+	if len(table) == 0 || !p.owns(t.UID, classRQT, t.RQT) {
 		return target{}
 	}
 	var in []byte

@@ -64,6 +64,9 @@ type tables struct {
 	count        counts
 	flows        flowTables            // index of Flows
 	groups       map[roce.GID][]uint32 // index of Mcast
+
+	domainOf    map[objectID]uint32 // protection domains of the programs' queues and keys
+	domainUsers map[uint32]int      // their number by domain
 }
 
 type kind uint8
@@ -107,6 +110,7 @@ func newTables() tables {
 		Memic:  map[uint64]uint64{},
 		Others: map[uint64]bool{}, Uctx: map[uint16]uint32{}, Umems: map[uint32]*umem{},
 		Owners: map[objectID]uint16{}, Rates: map[uint32]uint32{}, FlowCounters: map[uint32]*tally{},
+		domainOf: map[objectID]uint32{}, domainUsers: map[uint32]int{},
 		Cong: roce.DefaultCongestion(), QoS: roce.DefaultQoS(), MTU: 1500 + 22, Regs: map[uint32][]byte{}}
 }
 
@@ -275,11 +279,43 @@ func (t *tables) sound() bool {
 			return false
 		}
 	}
-	for id := range t.Owners {
-		if destroyers[class(id>>32)] == 0 {
+	for id, uid := range t.Owners {
+		if _, known := t.Uctx[uid]; destroyers[class(id>>32)] == 0 || !ofDriver(uid) && !known {
 			return false
 		}
 	}
+	for _, f := range t.Flows {
+		if len(f.Dests) > maxDests || len(f.Counters) > maxCounts {
+			return false
+		}
+	}
+	return t.soundUmems() && t.soundSizes()
+}
+
+// soundUmems reports whether there are all umems that something uses.
+func (t *tables) soundUmems() bool {
+	there := func(of umemsOf) bool {
+		return !slices.ContainsFunc(of[:], func(n uint32) bool { return n != 0 && t.Umems[n] == nil })
+	}
+	for _, q := range t.Queues {
+		if !there(q.Umems) {
+			return false
+		}
+	}
+	for _, c := range t.CQs {
+		if !there(c.Umems) {
+			return false
+		}
+	}
+	for _, k := range t.Keys {
+		if !there(k.Umems) {
+			return false
+		}
+	}
+	return true
+}
+
+func (t *tables) soundSizes() bool {
 	return (t.Caps == nil || len(t.Caps) == capSize) && (t.VPort == nil || len(t.VPort) == vportSize)
 }
 
