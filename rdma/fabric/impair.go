@@ -66,6 +66,7 @@ func (p *port) setLink(l Link) {
 		b.net.route()
 		if p.between() {
 			p.far.counters.Drops.Disconnected += p.far.shape.clear()
+			p.far.release(p.far.congested)
 		}
 	}
 	if l.Down && !was {
