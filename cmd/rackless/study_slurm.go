@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -81,6 +82,11 @@ func (a *app) studySlurm(ctx context.Context, o studyRunOptions, d rack.Dirs, sp
 	full, err := filepath.Abs(file)
 	if err != nil {
 		return err
+	}
+	// Lines for Slurm have no quotes of a shell.
+	if strings.ContainsFunc(dir, func(r rune) bool { return r == '"' || unicode.IsControl(r) }) {
+		return cli.Usage(fmt.Errorf("--slurm %q: the script cannot name this directory: give one without quotes and "+
+			"line breaks in its path", dir))
 	}
 	if found, err := conduct.PartFiles(dir); err == nil {
 		return cli.Usage(fmt.Errorf("--slurm %s: it has %s of a study already: merge them with rackless study merge "+

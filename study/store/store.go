@@ -429,7 +429,8 @@ func (d *DB) Add(ctx context.Context, of int64, runs []*ImportedRun) error {
 	return d.learn(ids, err)
 }
 
-// Whole returns the runs of a study with all that the file has of them, in order of execution.
+// Whole returns the runs of a study with their figures, in order of execution. It leaves out what tools have printed,
+// which may unpack to any size.
 func (d *DB) Whole(ctx context.Context, of int64) ([]*ImportedRun, error) {
 	runs, err := d.Runs(ctx, of)
 	if err != nil {
@@ -450,17 +451,10 @@ func (d *DB) Whole(ctx context.Context, of int64) ([]*ImportedRun, error) {
 		for len(samples) > 0 && samples[0].Run == r.Run {
 			m.Samples, samples = append(m.Samples, samples[0]), samples[1:]
 		}
-		invocations, err := d.Invocations(ctx, r.Run)
-		if err != nil {
+		if m.Failed, err = query(ctx, d, func(row *sql.Rows, raw *json.RawMessage) error {
+			return row.Scan((*[]byte)(raw))
+		}, "SELECT raw FROM invocation WHERE run = ? AND n < 0 ORDER BY abs(n)", r.Run); err != nil {
 			return nil, err
-		}
-		for _, x := range invocations {
-			switch {
-			case x.N < 0:
-				m.Failed = append(m.Failed, x.Raw)
-			case x.N < int64(len(m.Samples)):
-				m.Samples[x.N].Printed = x.Printed
-			}
 		}
 		all = append(all, m)
 	}
