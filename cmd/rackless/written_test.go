@@ -34,6 +34,7 @@ var writesFiles = map[string]string{
 	"bundle --out":              "bundle --yes --force --out FILE",
 	"host snapshot --out":       "host snapshot --force --out FILE",
 	"simulate --out":            "simulate incast.yaml --capture h0 --force --out FILE",
+	"study run --slurm":         ownTest,
 	"study report --out":        "study report aa-idle --db studies.db -o html --out FILE",
 	"ui --token-file":           "ui --listen 127.0.0.1:0 --token-file FILE",
 }

@@ -71,7 +71,7 @@ func Merge(ctx context.Context, db *store.DB, s *store.Study, spec *study.Spec, 
 // readPart returns the runs of a part, which have to be in the design.
 func readPart(ctx context.Context, file string, s *store.Study, spec *study.Spec) ([]*store.ImportedRun, *store.Study,
 	error) {
-	db, err := store.OpenReader(ctx, file)
+	db, err := store.OpenFixed(ctx, file)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -106,12 +106,27 @@ func OpenReader(ctx context.Context, path string) (*DB, error) {
 	return d, err
 }
 
+// OpenFixed opens a file that nobody writes, without locks and shared memory, which network file systems may not have.
+func OpenFixed(ctx context.Context, path string) (*DB, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a regular file", path)
+	}
+	if log, err := os.Lstat(path + "-wal"); err == nil && log.Size() > 0 {
+		return nil, fmt.Errorf("%s: it is being written, or its last writer was killed: %[1]s-wal is not empty", path)
+	}
+	return open(ctx, path, immutable)
+}
+
 type way int
 
 const (
 	writer way = iota
 	reader
-	immutable // on a read-only file system; not checked for changes
+	immutable // not checked for changes
 )
 
 // open lets a writer wait up to ten seconds. Transactions take the write lock at once (immediate): if two read first

@@ -373,3 +373,36 @@ func TestTheSchemaIsAsDocumented(t *testing.T) {
 		t.Errorf("%s (-is +documented):\n%s", doc, diff)
 	}
 }
+
+// A file on a network file system has no shared memory, which a reader of a log would need.
+func TestAFileThatNobodyWritesNeedsNoSharedMemory(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "part.db")
+	w, err := store.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Create(t.Context(), &store.Study{Name: "a", Spec: []byte("{}"), Created: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := store.OpenFixed(t.Context(), path); err == nil {
+		r.Close()
+		t.Error("a file that is being written was opened")
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := store.OpenFixed(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Find(t.Context(), "a"); err != nil {
+		t.Error(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if files, err := filepath.Glob(path + "-*"); err != nil || len(files) > 0 {
+		t.Errorf("files beside it: %q, %v", files, err)
+	}
+}
