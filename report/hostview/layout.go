@@ -129,7 +129,7 @@ func (sh sheet) layoutGroup(v *view, g roomGroup, columns, width, high int) *pic
 // layoutRoom leaves the frame to the caller.
 func (sh sheet) layoutRoom(v *view, r room, columns, width int) *picture {
 	cells := lists.Sum(r.Caches, func(c cacheCells) int { return len(c.Cells) })
-	columns = max(1, min(columns, len(r.Blocks)))
+	columns = max(1, min(columns, len(r.Blocks), (width-2*sh.margin+gap)/(sh.column+gap)))
 	inner := columns*sh.column + (columns-1)*gap
 	switch {
 	// Narrow rooms let more of them fit into a row.
