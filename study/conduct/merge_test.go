@@ -59,6 +59,9 @@ func TestPartsAreAWholeStudy(t *testing.T) {
 		if err := c.Run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		if err := c.DB.Close(); err != nil {
+			t.Fatal(err)
+		}
 		runs += len(f.applied)
 		files = append(files, path)
 	}
@@ -110,6 +113,9 @@ func TestFailuresOfPartsAreMerged(t *testing.T) {
 		return []bench.Sample{{Run: "r", Test: m.Test, Error: "no flow ended"}}, nil
 	}
 	if err := c.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.DB.Close(); err != nil {
 		t.Fatal(err)
 	}
 	merged, _, _ := setUp(t, text)
