@@ -19,8 +19,16 @@ func (p *Port) readPieces(k *mkey, count int, list []byte) status {
 	return ok
 }
 
-// pieces appends memory behind a key of mode KLM. A piece needs the local right of the access. Its own key must not be
-// a list, or a guest could create a circle.
+// piece appends memory of a key in a list of keys. It needs the local right of the access, and must not be a list
+// itself, or a guest could create a circle.
+func (p *Port) piece(out []seg, check bool, key, pd uint32, va, n uint64, a roce.Access) ([]seg, roce.Fault) {
+	if k := p.Keys[key>>8]; k == nil || k.Mode == modeKLM || k.Mode == modeKSM {
+		return out, roce.FaultKey
+	}
+	return p.find(out, check, key, pd, va, n, localRight(a))
+}
+
+// pieces appends memory behind a key of mode KLM.
 func (p *Port) pieces(out []seg, check bool, k *mkey, va, n uint64, a roce.Access) ([]seg, roce.Fault) {
 	if k.strided() {
 		return p.strides(out, check, k, va, n, a)
@@ -33,11 +41,8 @@ func (p *Port) pieces(out []seg, check bool, k *mkey, va, n uint64, a roce.Acces
 			continue
 		}
 		l := min(n, size-o)
-		if in := p.Keys[key>>8]; in == nil || in.Mode == modeKLM || in.Mode == modeKSM {
-			return out, roce.FaultKey
-		}
 		var f roce.Fault
-		if out, f = p.find(out, check, key, k.PD, k.Pages[i+1]+o, l, localRight(a)); f != 0 {
+		if out, f = p.piece(out, check, key, k.PD, k.Pages[i+1]+o, l, a); f != 0 {
 			return out, f
 		}
 		o, va, n = 0, va+l, n-l
@@ -73,11 +78,8 @@ func (p *Port) strides(out []seg, check bool, k *mkey, va, n uint64, a roce.Acce
 				continue
 			}
 			l := min(n, size-o)
-			if in := p.Keys[key>>8]; in == nil || in.Mode == modeKLM || in.Mode == modeKSM {
-				return out, roce.FaultKey
-			}
 			var f roce.Fault
-			out, f = p.find(out, check, key, k.PD, k.Pages[i+1]+at*stride+o, l, localRight(a))
+			out, f = p.piece(out, check, key, k.PD, k.Pages[i+1]+at*stride+o, l, a)
 			if n -= l; f != 0 || n == 0 {
 				return out, f
 			}
