@@ -26,8 +26,8 @@ import (
 
 var madeLine = regexp.MustCompile(`(?m)This report was made .*\n`)
 
-var published = []string{"protected", "contention", "loss", "mtu", "loss-connectx", "mtu-connectx", "incast", "cluster",
-	"aa-idle", "aa-load", "aa-loss"}
+var published = []string{"protected", "contention", "loss", "mtu", "loss-connectx", "mtu-connectx", "incast",
+	"gpudirect", "cluster", "aa-idle", "aa-load", "aa-loss"}
 
 func publishedStudies(t *testing.T) string {
 	t.Helper()
@@ -126,6 +126,8 @@ func TestTheListOfStudiesHasTheirFigures(t *testing.T) {
 		{"incast", "link.pfc", neither, pfc, "no ECN", bench.MetricGoodput, "%"},
 		{"incast", "link.pfc", neither, pfc, "no ECN", bench.MetricLatencyP99, "times"},
 		{"incast", "link.ecn", neither, ecn, "PFC", bench.MetricLatencyP99, "%"},
+		{"gpudirect", "test.nic", "nic0", "nic1", "GPUDirect", bench.MetricBWAverage, "%"},
+		{"gpudirect", "test.way", "plain", "staged", "SYS", bench.MetricBWAverage, "%"},
 		{"cluster", "mpi.nodes", "1", "2", "mpi.bare=false", bench.MetricStepRate, "%"},
 		{"cluster", "mpi.nodes", "1", "4", "mpi.bare=false", bench.MetricStepRate, "%"},
 		{"cluster", "mpi.nodes", "1", "2", "mpi.bare=true", bench.MetricStepRate, "%"},
