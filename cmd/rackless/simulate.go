@@ -103,7 +103,7 @@ func (a *app) simulate(ctx context.Context, o simulateOptions, file string) erro
 	if err != nil {
 		return cli.Usage(err)
 	}
-	if o.format == formHTML && c.Curves == nil {
+	if o.format == formHTML && c.Curves == nil && c.Level != simulate.FlowLevel {
 		c.Curves = &simulate.Curves{}
 	}
 	end := func() error { return nil }

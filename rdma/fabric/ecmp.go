@@ -17,6 +17,11 @@ const (
 	rocePort = 4791 // RoCE v2
 )
 
+// FlowOfRoCE returns the flow of packets of RoCE v2.
+func FlowOfRoCE(src, dst [16]byte, srcPort uint16) Flow {
+	return Flow{Src: src, Dst: dst, Proto: protoUDP, SrcPort: srcPort, DstPort: rocePort}
+}
+
 // FlowOf reads a frame of at least 14 bytes, behind up to two VLAN tags. A fragment has no ports, because only the
 // first one carries them.
 func FlowOf(frame []byte) Flow {

@@ -144,13 +144,13 @@ func (q *QP) pathHeaders(a *Path, qpn uint32) Packet {
 		TClass: a.TClass &^ ecnMask, TCI: uint16(a.Prio)<<13 | a.VLAN&0xfff, HopLimit: a.HopLimit,
 		FlowLabel: a.FlowLabel, SrcPort: a.SrcPort, PKey: q.attr.PKey, DstQP: qpn & psnMask}
 	p.HopLimit = cmp.Or(p.HopLimit, defaultHops)
-	p.SrcPort = cmp.Or(p.SrcPort, sourcePort(q.cfg.QPN, qpn))
+	p.SrcPort = cmp.Or(p.SrcPort, SourcePort(q.cfg.QPN, qpn))
 	return p
 }
 
-// sourcePort derives the port from the QPs' numbers, like the kernel's verbs, so that switches spread flows over equal
-// paths. It is the same for all packets of a QP, because they must not overtake each other.
-func sourcePort(from, to uint32) uint16 {
+// SourcePort returns the UDP source port of a QP whose path has none, from its number and that of its peer, like the
+// kernel's verbs: switches spread QPs over equal paths, and packets of one QP do not overtake each other.
+func SourcePort(from, to uint32) uint16 {
 	v := uint64(from) * uint64(to)
 	v ^= v>>20 ^ v>>40
 	return uint16(v&0x3fff^v>>14&0x3f) | 0xc000

@@ -50,11 +50,11 @@ func BenchmarkIdle(b *testing.B) {
 	c := config(b, "topology: {form: star, hosts: 1000, rate: 100Gbit}\nswitch: {buffer: 128MiB}\n"+
 		"traffic: [{pattern: flow, from: [h1], to: h0, bytes: 1KiB}]")
 	for b.Loop() {
-		n, bytes := heap(func() *network { return newNetwork(c) })
+		n, bytes := onHeap(func() *network { return newNetwork(c) })
 		b.ReportMetric(bytes/hosts, "B/port+host")
 		c.Traffic = []Traffic{{Pattern: incast, To: "h0", Senders: hosts - 1, Bytes: 1 * lab.KiB, QPs: qps}}
-		m, before := heap(func() *network { return newNetwork(c) })
-		_, bytes = heap(func() *network {
+		m, before := onHeap(func() *network { return newNetwork(c) })
+		_, bytes = onHeap(func() *network {
 			for _, f := range m.flows {
 				f.send, f.recv = f.pair(f.from, f), f.pair(f.to, sink{})
 			}
@@ -66,8 +66,8 @@ func BenchmarkIdle(b *testing.B) {
 	}
 }
 
-// heap returns by how many bytes the heap is larger after a call.
-func heap(f func() *network) (n *network, bytes float64) {
+// onHeap returns by how many bytes the heap is larger after a call.
+func onHeap(f func() *network) (n *network, bytes float64) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
@@ -81,14 +81,14 @@ func heap(f func() *network) (n *network, bytes float64) {
 func TestMemory(t *testing.T) {
 	c := config(t, "topology: {form: star, hosts: 1000, rate: 100Gbit}\nswitch: {buffer: 128MiB}\n"+
 		"traffic: [{pattern: flow, from: [h1], to: h0, bytes: 1KiB}]")
-	n, bytes := heap(func() *network { return newNetwork(c) })
+	n, bytes := onHeap(func() *network { return newNetwork(c) })
 	if bytes > 1000*(sizeHost+sizePort) {
 		t.Errorf("%.0f bytes for a host and the port of its switch, want at most %d", bytes/1000, sizeHost+sizePort)
 	}
 	t.Logf("%.0f bytes for a host and the port of its switch", bytes/1000)
 	c.Traffic = []Traffic{{Pattern: incast, To: "h0", Senders: 999, Bytes: 1 * lab.KiB, QPs: 10,
 		Start: time.Millisecond}}
-	_, bytes = heap(func() *network {
+	_, bytes = onHeap(func() *network {
 		m := newNetwork(c)
 		for _, f := range m.flows {
 			f.begin()
@@ -101,4 +101,16 @@ func TestMemory(t *testing.T) {
 		t.Errorf("%.0f bytes for a flow with its queue pairs, want at most %d", bytes/9990, sizeFlow)
 	}
 	runtime.KeepAlive(n)
+}
+
+// BenchmarkFlowLevel measures the CPU time of a permutation of 8192 hosts whose rates are computed.
+func BenchmarkFlowLevel(b *testing.B) {
+	c := config(b, "level: flow\ntopology: {form: fat-tree, k: 32, rate: 400Gbit}\n"+
+		"traffic: [{pattern: permutation, bytes: 1MiB}]")
+	flows := 0
+	begin := cpu()
+	for b.Loop() {
+		flows += len(Run(c, never).Flows)
+	}
+	b.ReportMetric(float64(flows)/(cpu()-begin).Seconds(), "flows/cpu-s")
 }

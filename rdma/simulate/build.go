@@ -45,7 +45,7 @@ func (n *network) build(c *Config) {
 			n.join(c, t)
 		}
 	}
-	n.share()
+	n.divide()
 	if n.faults = c.Faults; len(n.faults) == 0 {
 		return
 	}
@@ -102,11 +102,14 @@ func (n *network) addHost(c *Config, a *attached) {
 		qpn: firstQPN - 1}
 	h.out = n.addLink(float64(a.rate), a.delay)
 	h.out.port, p.out.host = p, h
+	n.hosts = append(n.hosts, h)
+	if c.Level == FlowLevel {
+		return
+	}
 	qos := roce.DefaultQoS()
 	qos.TrustDSCP, qos.RxPFC = true, uint8(c.Switch.PFC.Priorities)
 	h.nic = roce.NewPort(roce.PortConfig{Wire: h, Room: n.space, Rate: uint64(a.rate), Overhead: &n.overWire,
 		Bare: true, Congestion: &c.NIC.control, QoS: &qos})
-	n.hosts = append(n.hosts, h)
 }
 
 func (n *network) join(c *Config, t *trunk) {
@@ -115,8 +118,8 @@ func (n *network) join(c *Config, t *trunk) {
 	x.out.port, y.out.port = y, x
 }
 
-// share divides the buffer of each switch: reserves and headrooms first.
-func (n *network) share() {
+// divide divides the buffer of each switch: reserves and headrooms first.
+func (n *network) divide() {
 	for _, s := range n.switches {
 		s.common = int64(s.cfg.Buffer) - reserved(s)
 	}

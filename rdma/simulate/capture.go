@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -31,6 +32,9 @@ type Capture struct {
 // NewCapture captures a link of the next run of a configuration: that of a host, or of a port of a switch such as
 // s0:2.
 func NewCapture(c *Config, link string, w io.Writer) (*Capture, error) {
+	if c.Level == FlowLevel {
+		return nil, errors.New("a simulation with level: flow has no packets")
+	}
 	l := c.Topology.layout()
 	ports := l.ports()
 	if !slices.ContainsFunc(l.hosts, func(h attached) bool { return h.name == link }) && !isPort(link, ports) {

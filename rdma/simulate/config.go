@@ -12,6 +12,7 @@ import (
 // A Config is a file of a simulation.
 type Config struct {
 	Name     string        `yaml:"name"`
+	Level    string        `yaml:"level"` // packets, or flows with computed rates
 	Topology Topology      `yaml:"topology"`
 	Switch   SwitchConfig  `yaml:"switch"`
 	NIC      NICConfig     `yaml:"nic"`
@@ -115,7 +116,7 @@ const (
 
 // defaults returns the configuration before a file is read.
 func defaults() Config {
-	return Config{Name: "simulation",
+	return Config{Name: "simulation", Level: PacketLevel,
 		Topology: Topology{Form: star, Delay: time.Microsecond},
 		Switch: SwitchConfig{Buffer: 32 * lab.MiB, Reserve: 4 * lab.KiB, Resume: 3 * lab.KiB,
 			PFC: losslessSet{1 << 3}},

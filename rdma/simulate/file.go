@@ -19,8 +19,10 @@ var format = strictyaml.Format{Name: "simulation", File: "simulation file", MaxS
 // Limits of a file.
 const (
 	maxHosts = 1 << 16
-	maxFlows = 1 << 20
-	maxBytes = lab.TiB
+	// maxShared limits the hosts at flow level.
+	maxShared = 1 << 18
+	maxFlows  = 1 << 20
+	maxBytes  = lab.TiB
 	// maxMemory limits the memory that a run may need.
 	maxMemory = 4 * lab.GiB
 )
@@ -62,6 +64,7 @@ func Parse(name string, data []byte, read func(name string) ([]byte, error)) (*C
 
 // check checks all that follows the topology. fits reports whether a network can be made of that.
 func (d *checker) check(fits bool) {
+	d.level()
 	d.nic()
 	if fits {
 		d.complete()
@@ -117,6 +120,21 @@ func (d *checker) unused(path, because string, keys ...string) {
 			d.fail(p, strictyaml.Error{What: "key has no effect with " + because, Fix: "remove it"})
 		}
 	}
+}
+
+// levels checks the level, and that no key needs packets at flow level.
+func (d *checker) level() {
+	if d.oneOf("level", d.Level, PacketLevel, FlowLevel) && d.Level == FlowLevel {
+		d.unused("", "level flow", "curves")
+	}
+}
+
+// mostHosts returns the limit of hosts.
+func (c *Config) mostHosts() int {
+	if c.Level == FlowLevel {
+		return maxShared
+	}
+	return maxHosts
 }
 
 func (d *checker) nic() {

@@ -64,15 +64,19 @@ func (d *checker) topology() bool {
 		}
 		d.inRange("topology.leaves", t.Leaves, 1, 4096)
 	case fatTree:
-		if t.K < 2 || t.K > 64 || t.K%2 != 0 {
+		most := 64
+		if d.Level == FlowLevel {
+			most = 100
+		}
+		if t.K < 2 || t.K > most || t.K%2 != 0 {
 			d.fail("topology.k", strictyaml.Error{What: "wrong number of ports of a switch", Have: strconv.Itoa(t.K),
-				Want: "an even number from 2 to 64, for k*k*k/4 hosts"})
+				Want: fmt.Sprintf("an even number from 2 to %d, for k*k*k/4 hosts", most)})
 		}
 	case rails:
 		d.inRange("topology.rails", t.Rails, 1, 64)
 	}
 	d.inRange("topology.spines", t.Spines, 0, 4096)
-	d.inRange("topology.hosts", t.Hosts, low, maxHosts)
+	d.inRange("topology.hosts", t.Hosts, low, d.mostHosts())
 	d.inRange("topology.lag", t.LAG, 1, 64)
 	d.delay("topology.delay", t.Delay)
 	d.delay("topology.uplink_delay", t.UplinkDelay)
@@ -94,9 +98,9 @@ func (d *checker) size() bool {
 		where = "topology.hosts"
 	}
 	switch {
-	case hosts > maxHosts || hosts < 2:
+	case hosts > d.mostHosts() || hosts < 2:
 		d.fail(where, strictyaml.Error{What: "wrong number of hosts in all", Have: strconv.Itoa(hosts),
-			Want: fmt.Sprintf("2 to %d", maxHosts)})
+			Want: fmt.Sprintf("2 to %d", d.mostHosts())})
 	case trunks > maxTrunks:
 		d.fail("topology", strictyaml.Error{What: "too many links between switches", Have: strconv.Itoa(trunks),
 			Want: fmt.Sprintf("at most %d", maxTrunks)})
@@ -282,9 +286,9 @@ func (d *checker) buffer() {
 }
 
 // needOf returns the bytes of a buffer for one port with a link.
-func (d *checker) needOf(r rate, delay time.Duration) int {
-	lossless := bits.OnesCount8(uint8(d.Switch.PFC.Priorities))
-	return lossless*int(headroomOf(d.Config, float64(r), int64(delay))) + int(d.Switch.Reserve) + d.NIC.MTU + headData +
+func (c *Config) needOf(r rate, delay time.Duration) int {
+	lossless := bits.OnesCount8(uint8(c.Switch.PFC.Priorities))
+	return lossless*int(headroomOf(c, float64(r), int64(delay))) + int(c.Switch.Reserve) + c.NIC.MTU + headData +
 		headWrite + fcs
 }
 
@@ -295,6 +299,8 @@ const (
 	sizeFlow   = 3072
 	sizePacket = 192
 	sizeRoute  = 2
+	sizeShared = 1536 // a host or a port at flow level
+	sizeStream = 1024
 )
 
 // memory checks that a run fits into memory: hosts, ports, routes, flows, and the packets that all buffers hold.
@@ -313,8 +319,13 @@ func (d *checker) memory() {
 		ports += n
 	}
 	inBuffers := min(int64(d.lay.switches)*int64(d.Switch.Buffer), bytes)
-	need := int64(len(d.lay.hosts))*sizeHost + int64(ports)*sizePort + int64(flows)*sizeFlow +
-		int64(d.lay.switches)*int64(len(edges))*sizeRoute + inBuffers/int64(d.NIC.MTU)*sizePacket
+	need := int64(d.lay.switches) * int64(len(edges)) * sizeRoute
+	if d.Level == FlowLevel {
+		need += int64(len(d.lay.hosts)+ports)*sizeShared + int64(flows)*sizeStream
+	} else {
+		need += int64(len(d.lay.hosts))*sizeHost + int64(ports)*sizePort + int64(flows)*sizeFlow +
+			inBuffers/int64(d.NIC.MTU)*sizePacket
+	}
 	if need > int64(maxMemory) {
 		d.fail("topology", strictyaml.Error{What: "network and traffic need too much memory",
 			Have: fmt.Sprintf("%dMiB", need>>20), Want: "at most " + lab.Bytes(maxMemory).String(),

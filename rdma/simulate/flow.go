@@ -25,6 +25,8 @@ type flow struct {
 	best     time.Duration // completion on an empty network
 	curve    *timeline     // of bytes on the cable of the receiver; nil if it is not recorded
 
+	sourcePort uint16 // at flow level
+
 	// Of a flow of a collective: its ring, the flows of the next and the last rank, and messages that its host may
 	// send now and that have arrived.
 	ring         int32
@@ -168,14 +170,14 @@ func (f *flow) oneWay(bytes int64, first int64) float64 {
 	}
 	// After a few packets all links are in step, and a packet takes the time of the slowest one.
 	done := make([]float64, len(links))
-	const few = 64
+	const inStep = 64
 	slowest := 0.0
 	for _, l := range links {
 		slowest = max(slowest, float64(8e9*(headData+mtu+int64(f.net.overWire)))/l.rate)
 	}
-	skipped := max(0, packets-1-few)
+	skipped := max(0, packets-1-inStep)
 	for i := int64(0); i < packets; i++ {
-		if i == few && skipped > 0 {
+		if i == inStep && skipped > 0 {
 			for k := range done {
 				done[k] += float64(skipped) * slowest
 			}

@@ -63,6 +63,7 @@ type QueueResult struct {
 // A Result is the result of a run.
 type Result struct {
 	Name       string        `json:"name"`
+	Level      string        `json:"level"` // packet or flow
 	Seed       uint64        `json:"seed"`
 	Hosts      int           `json:"hosts"`
 	Switches   int           `json:"switches"`
@@ -74,6 +75,8 @@ type Result struct {
 	Counts     Counts        `json:"counts"`
 	Queues     []QueueResult `json:"queues"` // of ports whose queue was not always empty
 	Flows      []FlowResult  `json:"flows"`
+
+	Usages []Usage `json:"usages,omitempty"` // of links, at flow level
 
 	Collectives []CollectiveResult `json:"collectives,omitempty"`
 	Sizes       []SizeResult       `json:"slowdown_by_size,omitempty"` // from the smallest
@@ -87,12 +90,19 @@ type Result struct {
 // Run simulates a configuration. stop is asked now and then whether to end early.
 func Run(c *Config, stop func() bool) *Result {
 	n := newNetwork(c)
-	n.run(int64(c.Until), stop)
-	return n.result(c)
+	if c.Level != FlowLevel {
+		n.run(int64(c.Until), stop)
+		return n.result(c)
+	}
+	used := c.usages(n.meanMessage(), stop)
+	n.share(c, used, int64(c.Until), stop)
+	r := n.result(c)
+	r.Usages = used
+	return r
 }
 
 func (n *network) result(c *Config) *Result {
-	r := &Result{Name: c.Name, Seed: c.Seed, Hosts: len(n.hosts), Switches: len(n.switches), Time: time.Duration(n.now),
+	r := &Result{Name: c.Name, Level: c.Level, Seed: c.Seed, Hosts: len(n.hosts), Switches: len(n.switches), Time: time.Duration(n.now),
 		Queues: []QueueResult{}, Flows: make([]FlowResult, len(n.flows)), Counts: n.stats}
 	var times, slow []float64
 	bytes := int64(0)
@@ -114,6 +124,9 @@ func (n *network) result(c *Config) *Result {
 	}
 	k := &r.Counts
 	for _, h := range n.hosts {
+		if h.nic == nil {
+			break
+		}
 		k.CNPs += h.nic.Counters.CNPSent
 		k.CNPsUsed += h.nic.Counters.CNPHandled
 	}

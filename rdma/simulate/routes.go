@@ -22,37 +22,59 @@ func (n *network) route() {
 		s.routes, s.paths = make([]uint16, len(edges)), [][]*port{nil}
 	}
 	far := make([]int32, len(n.switches))
+	near := n.neighbours()
 	for _, to := range edges {
-		n.routeTo(to, far)
+		n.routeTo(to, near, far)
 	}
+}
+
+// A neighbour is a switch at the other end of a port whose link is up.
+type neighbour struct {
+	sw   int32
+	port *port
+}
+
+// neighbours returns those of each switch, in the order of its ports. Networks with many switches have millions.
+func (n *network) neighbours() [][]neighbour {
+	near := make([][]neighbour, len(n.switches))
+	for i, s := range n.switches {
+		for _, p := range s.ports {
+			if o := p.far(); o != nil {
+				near[i] = append(near[i], neighbour{o.index, p})
+			}
+		}
+	}
+	return near
 }
 
 // none32 is no number of an edge switch.
 const none32 = int32(-1)
 
 // routeTo sets the ports of all switches for packets to a switch. far is room for the number of links to it.
-func (n *network) routeTo(to *netSwitch, far []int32) {
+func (n *network) routeTo(to *netSwitch, near [][]neighbour, far []int32) {
 	for i := range far {
 		far[i] = -1
 	}
 	far[to.index] = 0
-	list := []*netSwitch{to}
+	list := []int32{to.index}
 	for len(list) > 0 {
 		s := list[0]
 		list = list[1:]
-		for _, p := range s.ports {
-			if o := p.far(); o != nil && far[o.index] < 0 {
-				far[o.index] = far[s.index] + 1
-				list = append(list, o)
+		for _, o := range near[s] {
+			if far[o.sw] < 0 {
+				far[o.sw] = far[s] + 1
+				list = append(list, o.sw)
 			}
 		}
 	}
 	var next []*port
-	for _, s := range n.switches {
+	for i, s := range n.switches {
 		next = next[:0]
-		for _, p := range s.ports {
-			if o := p.far(); o != nil && far[s.index] > 0 && far[o.index] == far[s.index]-1 {
-				next = append(next, p)
+		if closer := far[i] - 1; closer >= 0 {
+			for _, o := range near[i] {
+				if far[o.sw] == closer {
+					next = append(next, o.port)
+				}
 			}
 		}
 		s.routes[to.edge] = s.pathOf(next)

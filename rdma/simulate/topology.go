@@ -114,7 +114,7 @@ func node(name string) (kind byte, i int, ok bool) {
 		return 0, 0, false
 	}
 	i, err := strconv.Atoi(name[1:])
-	return name[0], i, err == nil && i >= 0 && i < maxHosts && name[1:] == strconv.Itoa(i)
+	return name[0], i, err == nil && i >= 0 && i < maxShared && name[1:] == strconv.Itoa(i)
 }
 
 // layout returns the hosts and links of a form.

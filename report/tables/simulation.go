@@ -28,7 +28,11 @@ func Simulation(r *simulate.Result) string {
 	if r.Unfinished > 0 {
 		end = fmt.Sprintf("until it stopped, with %s that had not ended", words.Count(r.Unfinished, "flow"))
 	}
-	fmt.Fprintf(&b, "%s, simulated: %s, %s, %s, seed %d; %s %s\n\n", r.Name, words.Count(r.Hosts, "host"),
+	how := "simulated"
+	if r.Level == simulate.FlowLevel {
+		how += " at flow level"
+	}
+	fmt.Fprintf(&b, "%s, %s: %s, %s, %s, seed %d; %s %s\n\n", r.Name, how, words.Count(r.Hosts, "host"),
 		words.Count(r.Switches, "switch"), words.Count(len(r.Flows), "flow"), r.Seed, virtual(float64(r.Time)), end)
 	if c, s := r.Completion, r.Slowdown; c != nil {
 		g := show.NewGrid("of flows that ended", "median>", "p95>", "p99>", "p99.9>", "most>")
@@ -37,6 +41,10 @@ func Simulation(r *simulate.Result) string {
 		b.WriteString(g.String() + "\n")
 	}
 	flows(&b, r)
+	if r.Level == simulate.FlowLevel {
+		usages(&b, r.Usages)
+		return b.String()
+	}
 	k := r.Counts
 	g := show.NewGrid("count", "of packets>")
 	for _, row := range []struct {
@@ -59,6 +67,18 @@ func Simulation(r *simulate.Result) string {
 	}
 	pauses(&b, r)
 	return b.String()
+}
+
+// usages writes that no packet was simulated, and how far links are used.
+func usages(b *strings.Builder, list []simulate.Usage) {
+	b.WriteString("Rates were computed, and no packets but those that measured how far flows use a link together:\n")
+	for i, u := range list {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(b, "%d flows %.0f %%", u.Flows, 100*u.Share)
+	}
+	b.WriteString(". There are no queues, marks or pauses to show.\n")
 }
 
 // times formats a slowdown.

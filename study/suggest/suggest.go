@@ -139,6 +139,10 @@ func Search(ctx context.Context, name string, text []byte, read func(string) ([]
 	if err != nil {
 		return nil, err
 	}
+	if c.Level == simulate.FlowLevel {
+		return nil, errors.New("better thresholds and timers cannot be found at flow level, which has no packets: " +
+			"remove level: flow")
+	}
 	s := &searcher{Options: o, ctx: ctx, name: name, text: text, read: read, seed: c.Seed, score: map[string]float64{}}
 	s.prefix = c.Prefix()
 	if s.own = own(c); c.NIC.Controlled() && !s.own.marked() {
