@@ -69,7 +69,8 @@ gpu-demo: setup ## two nodes with emulated GPUs: each GPU by each NIC with proof
 	@$(MAKE) --no-print-directory build
 	GPU_LAB=$(GPU_LAB) hack/gpu-demo.sh
 
-STUDIES := protected contention loss mtu loss-connectx mtu-connectx incast gpudirect cluster aa-idle aa-load aa-loss
+STUDIES := protected contention loss mtu loss-connectx mtu-connectx incast incast-simulated thresholds victim lag \
+	gpudirect cluster aa-idle aa-load aa-loss
 studies: ## run the studies of examples/studies on an idle machine, which takes long, and write docs/studies
 	@hack/setup.sh test
 	@$(MAKE) --no-print-directory build

@@ -165,8 +165,11 @@ func span(c *Comparison) string {
 	e := c.Effect
 	low, high := e.Interval.Low, e.Interval.High
 	switch {
-	case e.Scale == stats.Difference || !e.Interval.Bounded():
+	case !e.Interval.Bounded():
 		return c.Text()
+	case e.Scale == stats.Difference:
+		low, high = min(math.Abs(low), math.Abs(high)), max(math.Abs(low), math.Abs(high))
+		return plain(low, false) + " to " + plain(high, false) + " " + c.Unit
 	case high <= 1 && (high >= 0.1 || low > 0.1):
 		return fmt.Sprintf("%.1f%% to %.1f%%", 100*(1-high), 100*(1-low))
 	case high <= 1:

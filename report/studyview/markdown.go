@@ -20,7 +20,6 @@ var markdownTemplate = show.MarkdownTemplate(markdownText, nil)
 
 type markdownPage struct {
 	view
-	Emulated                      string
 	ComparisonTable, ControlTable show.MarkdownTable
 	FailureTable, MadeTable       show.MarkdownTable
 	Scripts                       []script
@@ -44,7 +43,6 @@ func (src *source) markdownPage() markdownPage {
 	p := markdownPage{view: v, ComparisonTable: v.Comparisons.markdown(), ControlTable: v.Controls.markdown(),
 		FailureTable: failureTable(v.Failures), MadeTable: src.madeTable(v), Scripts: lists.Map(v.Commands, newScript),
 		Origin: fmt.Sprintf("This report was made %s.", v.Generated)}
-	p.Emulated = src.emulated()
 	if v.Rackless != "" {
 		p.Origin = fmt.Sprintf("Recorded by rackless %s. %s", v.Rackless, p.Origin)
 	}

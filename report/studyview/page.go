@@ -32,7 +32,8 @@ var pageScript string
 
 // pageTemplate inserts only style sheet and script unchanged.
 var pageTemplate = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("page.html").Parse(pageHTML + chart.Template))
+	funcs := template.FuncMap{"lower": strings.ToLower}
+	return template.Must(template.New("page.html").Funcs(funcs).Parse(pageHTML + chart.Template))
 })
 
 // Browsers become slow beyond these, and reject longer data URLs.

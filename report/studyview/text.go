@@ -29,8 +29,8 @@ type terminal struct{ *show.Terminal }
 
 func (t terminal) study(v view) {
 	t.Wrap("", "", v.Heading, text.Bold)
-	if v.Banner != "" {
-		t.Wrap("", "", v.Banner, text.FgYellow)
+	if v.Kind != "" {
+		t.Wrap("", "", v.Kind+". "+v.Meaning, text.FgYellow)
 	}
 	fmt.Fprintln(t)
 	t.list("  ", v.Words)

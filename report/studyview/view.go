@@ -49,7 +49,8 @@ func checkDocument(d *study.Document) error {
 // A view is walked by the outputs, which decide nothing about the study.
 type view struct {
 	Study, Heading        string
-	Banner                string // empty if nothing is emulated
+	Kind                  string // of the figures: Emulated or Simulated, or empty
+	Meaning               string // of Kind, or empty
 	Words                 []string
 	OppositeTitle         string
 	Opposite              string // or empty
@@ -66,23 +67,29 @@ type view struct {
 }
 
 const (
+	simulatedMeaning = "There is no network: links, switches and traffic are models in virtual time, and the NICs are " +
+		"the transport of the emulated ConnectX. It says how they behave in such a network, not what a card of a vendor " +
+		"does."
 	emulatedMeaning = "The nodes' CPUs or RDMA devices were software. That one setting beats another here shows that " +
 		"the method works; it says nothing about a network card, a GPU or a real host."
 )
 
-// emulated returns the meaning of figures that are emulated, and which rates are modelled; "" if they are not emulated.
-func (src *source) emulated() string {
-	if !src.Emulated {
-		return ""
+// kind returns how figures that are not of hardware were made, what they say, and which rates are modelled.
+func (src *source) kind() (kind, meaning string) {
+	switch {
+	case !src.Emulated:
+		return "", ""
+	case src.Data.Spec.Simulation != "":
+		return "Simulated", simulatedMeaning
 	}
-	meaning := emulatedMeaning
+	meaning = emulatedMeaning
 	for _, f := range src.Environment {
 		if f.Name == record.FactModelled {
 			meaning += " The rates between NICs and GPUs are modelled, and measuring them finds what was set: " +
 				f.Value + "."
 		}
 	}
-	return meaning
+	return "Emulated", meaning
 }
 
 func (src *source) view() view {
@@ -94,9 +101,7 @@ func (src *source) view() view {
 		Failures: lists.Map(src.Result.Failures, newFailureRow), Made: src.made(), Repeat: src.Repeat,
 		Environment: src.Environment, Commands: src.Commands, Rackless: src.Rackless,
 		Generated: show.Time(src.Generated)}
-	if meaning := src.emulated(); meaning != "" {
-		v.Banner = "Emulated. " + meaning
-	}
+	v.Kind, v.Meaning = src.kind()
 	return v
 }
 

@@ -55,7 +55,7 @@ func Holm(p []float64) []float64 {
 
 // Judge gives a verdict on every effect of a family, which is read together, with p values corrected by Holm.
 //
-//  1. equivalent: the inner interval lies within the margin. This rule comes first, because an
+//  1. equivalent: the inner interval lies within the margin, or no block differs. This rule comes first, because an
 //     effect that is certain but too small to matter does not matter.
 //  2. better or worse: the corrected p value is at most 1 - Confidence, and the interval excludes
 //     "no effect". The effect may still be smaller than the margin.
@@ -83,6 +83,9 @@ func judge(e Effect, adjusted float64, comparisons int) Judgement {
 		if significant {
 			j.Reason = "there is an effect, and it is smaller than what matters"
 		}
+	case e.Inner.Bounded() && e.Inner.Low == e.NoEffect() && e.Inner.High == e.NoEffect():
+		j.Verdict = Equivalent
+		j.Reason = "no run differs"
 	case significant:
 		j.Verdict = Worse
 		if (e.Estimate > e.NoEffect()) == (e.Direction == HigherIsBetter) {

@@ -62,6 +62,8 @@ func TestVerdicts(t *testing.T) {
 	lower.Direction = LowerIsBetter
 	noMargin := effect(0.99, 1, 1.01, 0.6)
 	noMargin.Margin = 0
+	none := Effect{Direction: LowerIsBetter, Scale: Difference, Confidence: 0.95, Blocks: 12, P: 1,
+		SmallestP: 2.0 / 4096, Interval: Interval{0, 0, 0.95}, Inner: Interval{0, 0, 0.9}}
 	few := effect(math.Inf(-1), 1.1, math.Inf(1), 0.0625)
 	few.Blocks, few.SmallestP = 5, 2.0/32
 	coarse := effect(1.05, 1.1, 1.15, 0.04)
@@ -86,6 +88,7 @@ func TestVerdicts(t *testing.T) {
 				"narrow it"}},
 		{"without a margin", noMargin, 0, Judgement{Undecided, 0.6,
 			"the interval holds no effect, and without a margin nothing is equivalent"}},
+		{"no block differs", none, 3, Judgement{Equivalent, 1, "no run differs"}},
 		{"significant only alone", effect(1.05, 1.1, 1.15, 0.02), 9,
 			Judgement{Undecided, 0.2, "p = 0.02 alone, but 0.2 after correction for 10 comparisons: more blocks " +
 				"would decide it"}},
