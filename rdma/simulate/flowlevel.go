@@ -255,7 +255,8 @@ func (s *sharing) solve() {
 			heap.Pop(&queue)
 			continue
 		}
-		// It may have become faster, since streams that are slower elsewhere left it some of their share.
+		// It may have become faster, since streams that are slower elsewhere left it some of their share. It never
+		// becomes slower, whatever was measured for fewer flows.
 		if now := s.fair(b.link); now > b.rate {
 			b.rate = now
 			heap.Fix(&queue, 0)
@@ -322,11 +323,10 @@ const (
 	mostSample  = 4 << 20
 )
 
-// usages simulates 2, 4, 8 and 16 hosts that send to one, packet by packet, with the switches and NICs of a
+// usages simulates 2, 4 and so on up to a number of hosts that send to one, packet by packet, with the switches and NICs of a
 // configuration and messages of a size. The last of them to end says how much of the link they used.
-func (c *Config) usages(bytes int64, stop func() bool) (list []Usage) {
-	most := 1.0
-	for flows := 2; flows <= 16; flows *= 2 {
+func (c *Config) usages(bytes int64, most int, stop func() bool) (list []Usage) {
+	for flows := 2; flows <= most; flows *= 2 {
 		one := &Config{Level: PacketLevel, NIC: c.NIC, Switch: c.Switch, Seed: c.Seed, Until: time.Second,
 			Topology: Topology{Form: star, Hosts: flows + 1, Rate: c.Topology.Rate, Delay: c.Topology.Delay},
 			Traffic: []Traffic{{Pattern: incast, To: "h0", Senders: flows, QPs: 1, Times: 1,
@@ -338,9 +338,8 @@ func (c *Config) usages(bytes int64, stop func() bool) (list []Usage) {
 			alone := float64(f.Bytes) / (float64(c.Topology.Rate) / 8e9 * float64(c.NIC.MTU) /
 				float64(c.NIC.MTU+headData+c.NIC.overWire))
 			busy := r.Completion.Most - (float64(f.Ideal) - alone)
-			most = min(most, float64(flows)*alone/busy)
+			list = append(list, Usage{flows, round4(min(1, float64(flows)*alone/busy))})
 		}
-		list = append(list, Usage{flows, round4(most)})
 	}
 	return list
 }
@@ -370,4 +369,20 @@ func (n *network) meanMessage() int64 {
 		sum, count = sum+f.bytes, count+messages
 	}
 	return sum / max(1, count)
+}
+
+// Numbers of flows for which usages are measured: up to as many as end at one host, within these.
+const (
+	leastSharers = 16
+	mostSharers  = 256
+)
+
+// mostSenders returns the largest number of flows that end at one host, within bounds.
+func (n *network) mostSenders() int {
+	to, most := make([]int, len(n.hosts)), leastSharers
+	for _, f := range n.flows {
+		to[f.to.index]++
+		most = max(most, to[f.to.index])
+	}
+	return min(most, mostSharers)
 }

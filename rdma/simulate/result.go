@@ -94,7 +94,7 @@ func Run(c *Config, stop func() bool) *Result {
 		n.run(int64(c.Until), stop)
 		return n.result(c)
 	}
-	used := c.usages(n.meanMessage(), stop)
+	used := c.usages(n.meanMessage(), n.mostSenders(), stop)
 	n.share(c, used, int64(c.Until), stop)
 	r := n.result(c)
 	r.Usages = used
