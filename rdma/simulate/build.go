@@ -151,11 +151,19 @@ func (n *network) plan(c *Config) {
 	for i := range specs {
 		s := &specs[i]
 		all[i] = flow{net: n, nic: &c.NIC, index: i, entry: s.entry, from: n.hosts[s.from], to: n.hosts[s.to],
-			bytes: s.bytes, start: s.start, end: none, ring: s.ring, counters: n.transport}
+			bytes: s.bytes, message: c.message(s.entry), start: s.start, end: none, ring: s.ring, counters: n.transport}
 		n.flows[i] = &all[i]
 	}
 	n.chain(c)
 	for _, f := range n.flows {
 		f.best = f.ideal()
 	}
+}
+
+// message returns the largest write of the flows of an entry of the traffic: whole packets if the file has none.
+func (c *Config) message(entry int32) int64 {
+	if m := c.Traffic[entry].Message; m > 0 {
+		return int64(m)
+	}
+	return longest / int64(c.NIC.MTU) * int64(c.NIC.MTU)
 }

@@ -11,10 +11,10 @@ import (
 
 // patternKeys are the keys that a pattern needs, and those that it may have beside start, every and times.
 var patternKeys = map[string]struct{ needs, may []string }{
-	incast:       {[]string{"to", "bytes"}, []string{"from", "senders", "qps"}},
-	permutation:  {[]string{"bytes"}, []string{"qps"}},
-	single:       {[]string{"from", "to", "bytes"}, []string{"qps"}},
-	allToAll:     {[]string{"bytes"}, []string{"from", "qps"}},
+	incast:       {[]string{"to", "bytes"}, []string{"from", "senders", "qps", "message"}},
+	permutation:  {[]string{"bytes"}, []string{"qps", "message"}},
+	single:       {[]string{"from", "to", "bytes"}, []string{"qps", "message"}},
+	allToAll:     {[]string{"bytes"}, []string{"from", "qps", "message"}},
 	ring:         {[]string{"bytes"}, []string{"from"}},
 	hierarchical: {[]string{"bytes"}, nil},
 	poisson:      {[]string{"load", "sizes", "for"}, nil},
@@ -79,7 +79,7 @@ func (d *checker) entry(t *Traffic, path string) bool {
 	for _, k := range append(keys.needs, keys.may...) {
 		known[k] = true
 	}
-	for _, k := range []string{"from", "to", "senders", "bytes", "qps", "load", "sizes", "for", "file"} {
+	for _, k := range []string{"from", "to", "senders", "bytes", "message", "qps", "load", "sizes", "for", "file"} {
 		if !known[k] {
 			d.unused(path, "pattern "+t.Pattern, k)
 		}
@@ -132,6 +132,7 @@ func (d *checker) amount(t *Traffic, path string, known map[string]bool) {
 		return
 	}
 	d.inRange(path+".qps", t.QPs, 1, 1<<16)
+	d.inRange(path+".message", int(t.Message), 1, longest)
 	if int64(t.QPs) > int64(t.Bytes) {
 		d.fail(path+".qps", strictyaml.Error{What: "more queue pairs than bytes", Have: strconv.Itoa(t.QPs),
 			Want: fmt.Sprintf("at most %d", t.Bytes)})

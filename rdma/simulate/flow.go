@@ -15,6 +15,7 @@ type flow struct {
 	entry    int32 // of the traffic
 	from, to *host
 	bytes    int64
+	message  int64 // most bytes of a write
 	start    int64
 	end      int64 // none until the last byte is acknowledged
 	left     int64 // bytes that the queue pair has not taken yet
@@ -47,7 +48,7 @@ func (f *flow) NextSend(w *roce.SendWR) bool {
 	if f.part != nil {
 		return f.nextMessage(w)
 	}
-	n := min(f.left, longest/int64(f.nic.MTU)*int64(f.nic.MTU))
+	n := min(f.left, f.message)
 	f.left -= n
 	w.Op, w.Signaled = roce.WRWrite, f.left == 0
 	w.SG = append(w.SG, roce.SGE{Len: uint32(n)})
@@ -158,12 +159,15 @@ func (f *flow) ideal() time.Duration {
 func (f *flow) oneWay(bytes int64, first int64) float64 {
 	links := f.path()
 	mtu := int64(f.nic.MTU)
-	packets := (bytes + mtu - 1) / mtu
+	message := min(bytes, f.message)
+	each := (message + mtu - 1) / mtu // packets of a message
+	packets := bytes/message*each + (bytes%message+mtu-1)/mtu
 	wire := func(i int64) float64 {
-		n := min(mtu, bytes-i*mtu)
+		done := i/each*message + i%each*mtu
+		n := min(mtu, message-i%each*mtu, bytes-done)
 		n += -n & 3
 		size := int64(headData) + n
-		if i == 0 {
+		if i%each == 0 {
 			size += first
 		}
 		return float64(8e9 * (max(size, minFrame) + int64(f.net.overWire)))
@@ -171,11 +175,21 @@ func (f *flow) oneWay(bytes int64, first int64) float64 {
 	// After a few packets all links are in step, and a packet takes the time of the slowest one.
 	done := make([]float64, len(links))
 	const inStep = 64
+	mean := float64(8e9 * (headData + mtu + int64(f.net.overWire)))
+	if each <= inStep {
+		mean = 0
+		for i := range each {
+			mean += wire(i) / float64(each)
+		}
+	}
 	slowest := 0.0
 	for _, l := range links {
-		slowest = max(slowest, float64(8e9*(headData+mtu+int64(f.net.overWire)))/l.rate)
+		slowest = max(slowest, mean/l.rate)
 	}
 	skipped := max(0, packets-1-inStep)
+	if each <= inStep {
+		skipped -= skipped % each
+	}
 	for i := int64(0); i < packets; i++ {
 		if i == inStep && skipped > 0 {
 			for k := range done {

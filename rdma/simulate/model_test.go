@@ -37,6 +37,9 @@ func TestLoneFlowTakesItsSerialisation(t *testing.T) {
 		// 1000 packets of 1024+82 bytes, and the first once more on the second link, with 16 bytes more.
 		{"a thousand packets", star + "traffic: [{pattern: flow, from: [h1], to: h0, bytes: 1000KiB}]",
 			time.Duration((1001*1106+2*16+2*86)*8/100) + 2800*time.Nanosecond},
+		// Messages of 1024+512 bytes, of two packets: 1106+16 and 594 bytes.
+		{"short messages", star + "traffic: [{pattern: flow, from: [h1], to: h0, bytes: 1500KiB, message: 1536B}]",
+			time.Duration((1000*(1122+594)+1122+2*86)*8/100) + 2800*time.Nanosecond},
 		{"another rate between the switches", leaves +
 			"traffic: [{pattern: flow, from: [h1], to: h0, bytes: 1000001B}]", 0},
 		{"the profile of a simulator", star + "nic: {profile: hpcc}\ntraffic: [{pattern: flow, from: [h1], to: h0, " +

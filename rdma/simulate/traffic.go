@@ -27,8 +27,9 @@ type Traffic struct {
 	From    []string      `yaml:"from"`
 	To      string        `yaml:"to"`
 	Senders int           `yaml:"senders"`
-	Bytes   lab.Bytes     `yaml:"bytes"` // of each pair of hosts, or the data of each rank of a collective
-	QPs     int           `yaml:"qps"`   // queue pairs that share them
+	Bytes   lab.Bytes     `yaml:"bytes"`   // of each pair of hosts, or the data of each rank of a collective
+	Message lab.Bytes     `yaml:"message"` // of each write of a flow; 0 means one write for all
+	QPs     int           `yaml:"qps"`     // queue pairs that share them
 	Start   time.Duration `yaml:"start"`
 	Every   time.Duration `yaml:"every"` // between the starts of bursts
 	Times   int           `yaml:"times"` // number of bursts
