@@ -45,6 +45,11 @@ func init() {
 		0x706: with(queues, destroyQueue), // DESTROY_XRC_SRQ
 		0x707: queryWQ(queueSRQ),          // QUERY_XRC_SRQ
 		0x708: with(queues, armLimit),     // ARM_XRC_SRQ
+		0x710: createDCT,                  // CREATE_DCT
+		0x711: with(queues, destroyQueue), // DESTROY_DCT
+		0x712: with(queues, drainDCT),     // DRAIN_DCT
+		0x713: with(queues, queryDCT),     // QUERY_DCT
+		0x714: nothing,                    // ARM_DCT_FOR_KEY_VIOLATION
 		0x750: queryVPortState,            // QUERY_VPORT_STATE
 		0x751: nothing,                    // MODIFY_VPORT_STATE
 		0x754: queryVPort,                 // QUERY_NIC_VPORT_CONTEXT

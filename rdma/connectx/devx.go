@@ -84,6 +84,8 @@ var userCommands = map[uint16]userCommand{
 	0x703: {uses, classQueue, 8},                                      // ARM_RQ
 	0x705: {creates, classQueue, 8}, 0x706: {destroys, classQueue, 8}, // XRC_SRQ
 	0x707: {uses, classQueue, 8}, 0x708: {uses, classQueue, 8},
+	0x710: {creates, classQueue, 8}, 0x711: {destroys, classQueue, 8}, // DCT
+	0x712: {uses, classQueue, 8}, 0x713: {uses, classQueue, 8}, 0x714: {uses, classQueue, 8},
 	0x750: {}, 0x754: {}, 0x760: {}, 0x76f: {}, 0x770: {}, // queries of the port
 	0x771: {creates, classCounter, 8}, 0x772: {destroys, classCounter, 8}, 0x773: {uses, classCounter, 0x1c},
 	0x780: {}, // SET_PP_RATE_LIMIT, which only the driver sends for a program
@@ -157,6 +159,8 @@ func (p *Port) mayName(op uint16, in []byte, uid uint16) status {
 		allowed = qpcDethSqpn.get(x) == 0 && q != nil && (qpcPd.get(x) == 0 || qpcPd.get32(x) == q.PD)
 	case 0x705: // CREATE_XRC_SRQ
 		allowed = p.owns(uid, classPD, xsrqPd.get32(in[0x10:]))
+	case 0x710: // CREATE_DCT
+		allowed = p.owns(uid, classPD, dctcPd.get32(in[0x10:]))
 	case 0x904: // CREATE_SQ
 		allowed = p.Uctx[uid]&rawTX != 0 && p.owns(uid, classPD, wqPd.get32(in[0x50:]))
 	case 0x908, 0x90c: // CREATE_RQ, CREATE_RMP

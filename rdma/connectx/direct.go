@@ -70,10 +70,11 @@ const (
 )
 
 // onWire reports whether requests go by the wire. They must complete in order, so a queue returns to the direct path
-// only when none is there. Datagrams always do, because no connection determines their peer and they may be lost, and
-// XRC, whose receives are another queue's.
+// only when none is there. Datagrams always do, because no connection determines their peer and they may be lost; so do
+// XRC, whose receives are another queue's, and dynamic connections, which change.
 func (p *Port) onWire(q *queue) bool {
-	return q.wire != nil && (q.wire.out > 0 || q.datagrams() || q.Service == serviceXRC || !p.s.direct.Load())
+	return q.wire != nil && (q.wire.out > 0 || q.datagrams() || q.Service == serviceXRC || q.Service == serviceDCI ||
+		!p.s.direct.Load())
 }
 
 // sendOne processes the request at the head. If locking the peer required releasing its own lock (lockPeer), it checks

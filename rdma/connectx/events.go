@@ -14,6 +14,7 @@ const (
 	eventCommand    = 0x0a
 	eventInvalid    = 0x10
 	eventAccess     = 0x11
+	eventDCTDrained = 0x1c
 	eventSRQLimit   = 0x14
 )
 

@@ -314,6 +314,7 @@ const (
 	capCqeVersion                   bits = 0x1fc<<8 | 4
 	capCompactAddressVector         bits = 0x200<<8 | 1
 	capUmrFence                     bits = 0x20a<<8 | 2
+	capDct                          bits = 0x21a<<8 | 1
 	capQos                          bits = 0x21b<<8 | 1
 	capUmemUid0                     bits = 0x252<<8 | 1
 	capEthNetOffloads               bits = 0x21c<<8 | 1

@@ -14,6 +14,7 @@ const (
 	queueRQ  // Ethernet
 	queueRMP // shared receives
 	queueSRQ // shared receives of XRC
+	queueDCT // a target of dynamic connections
 )
 
 // Services of a QP (st of the QPC), and the source of its receives (rq_type).
@@ -22,6 +23,7 @@ const (
 	serviceUC   = 1
 	serviceUD   = 2
 	serviceXRC  = 3
+	serviceDCI  = 5
 	serviceGSI  = 8
 	serviceUMR  = 0xc
 	receivesOwn = 0
@@ -168,7 +170,7 @@ func createQP(p *Port, in, out []byte, _ uint32) status {
 		Counter: qpcCounterSetId.get32(x), Ctx: append([]byte(nil), x...), UID: uidOf(in)}
 	q.NoRecv = q.Receives != receivesOwn
 	// mlx5_ib builds raw packet QPs from an RQ and an SQ. A service without a transport would fail silently.
-	if _, has := services[q.Service]; !has && q.Service != serviceUMR {
+	if _, has := services[q.Service]; !has && q.Service != serviceUMR || q.Service == serviceDCI && !p.newer() {
 		return badParam
 	}
 	s := source{uid: q.UID, pas: in[0x110:], logPage: qpcLogPageSize.get(x), pageOff: qpcPageOffset.get(x),
@@ -307,7 +309,7 @@ func (p *Port) posted(q *queue) uint16 {
 // receives returns the queue for a QP's receives, or nil if it has none, or names one that is gone or of another kind.
 // srq is the shared queue of a message of XRC.
 func (p *Port) receives(q *queue, srq uint32) *queue {
-	if q.Kind != queueQP || q.Receives == receivesOwn {
+	if q.Kind != queueQP && q.Kind != queueDCT || q.Receives == receivesOwn {
 		return q
 	}
 	if q.Service == serviceXRC {
@@ -473,7 +475,10 @@ func (p *Port) parse(q *queue, w []byte, wr *sendWR) {
 		}
 		wr.SRQ, w = be.Uint32(w)&0xffffff, w[16:]
 	}
-	if q.datagrams() {
+	if q.datagrams() || q.Service == serviceDCI {
+		if q.Service == serviceDCI && len(w) >= 8 {
+			wr.DCKey = be.Uint64(w)
+		}
 		if w = p.parseAV(q, w, wr); w == nil {
 			wr.Fail = roce.LocalQPOp
 			return

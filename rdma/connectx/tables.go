@@ -224,8 +224,11 @@ func (p *Port) Restore(state []byte) error {
 	}
 	maps.Copy(p.Next, randomNumbers())
 	for _, q := range p.Queues {
-		if q.Kind == queueQP && q.State != roce.Reset {
+		switch {
+		case q.Kind == queueQP && q.State != roce.Reset:
 			p.revive(q)
+		case q.Kind == queueDCT && dctcState.get(q.Ctx) != dctcDrained:
+			p.serveDCT(q)
 		}
 	}
 	return nil
@@ -320,7 +323,7 @@ func (t *tables) soundSizes() bool {
 }
 
 var contextSizes = map[uint8]int{queueQP: qpcSize, queueSQ: wqcSize, queueRQ: wqcSize, queueRMP: wqcSize,
-	queueSRQ: srqcSize}
+	queueSRQ: srqcSize, queueDCT: dctcSize}
 
 // revive recreates the unsaved parts of a QP. roce goes through the earlier states, with the saved attributes. Packet
 // numbers restart, so both ends of a connection must be restored together.

@@ -87,7 +87,7 @@ type wireQP struct {
 	out int // requests taken and not completed
 }
 
-var services = map[uint8]roce.QPType{serviceRC: roce.RC, serviceXRC: roce.RC, serviceUC: roce.UC,
+var services = map[uint8]roce.QPType{serviceRC: roce.RC, serviceXRC: roce.RC, serviceDCI: roce.RC, serviceUC: roce.UC,
 	serviceUD: roce.UD, serviceGSI: roce.GSI}
 
 // wireState moves roce's part of a QP, which other services, such as the driver's UMR QP, do not have. An attribute
@@ -105,6 +105,9 @@ func (p *Port) wireState(q *queue, to roce.State) {
 			Counters: p.counters(q), Mem: domain{p: p, pd: q.PD, qpn: q.Num}}
 		if q.Service == serviceXRC {
 			c.SharedBy = func(srq uint32) (roce.Memory, bool) { return p.xrcMemory(q, srq) }
+		}
+		if q.Service == serviceDCI {
+			c.Dynamic = roce.Initiator
 		}
 		// set_deth_sqpn: datagrams carry the number of QP 1.
 		if typ == roce.GSI && q.NoRecv { // the driver's second GSI QP, which only sends
@@ -174,9 +177,10 @@ func (w *wireQP) NextRecv(wr *roce.RecvWR) bool {
 	return true
 }
 
-// Complete does not fail a QP for a datagram that could not be stored, and only counts successful unsignaled requests.
+// Complete does not fail a QP for a datagram that could not be stored, nor a target for one of its connections, and
+// only counts successful unsignaled requests.
 func (w *wireQP) Complete(c *roce.Completion) {
-	if c.Status != roce.OK && c.Status != roce.Flushed && (!c.Recv || !w.q.datagrams()) {
+	if c.Status != roce.OK && c.Status != roce.Flushed && w.q.Kind == queueQP && (!c.Recv || !w.q.datagrams()) {
 		w.p.failed = append(w.p.failed, w.q)
 	}
 	if !c.Recv {

@@ -122,8 +122,9 @@ type SendWR struct {
 	VA        uint64 // remote address
 	RKey      uint32
 	Atomic    AtomicOp
-	To        Path   // UD: the address handle
-	QPN, QKey uint32 // UD: the destination
+	To        Path   // UD and DC: the address handle
+	QPN, QKey uint32 // UD and DC: the destination
+	DCKey     uint64 // DC: of the target
 	SRQ       uint32 // XRC: the receiver's queue
 	Fail      Status // error that the device found in the request
 }
@@ -239,6 +240,9 @@ type QPConfig struct {
 	// SharedBy makes an RC an XRC: requests name a shared queue of the receiver, whose memory they access. It returns
 	// false if the QP may not use it.
 	SharedBy func(srq uint32) (Memory, bool)
+	// Dynamic makes an RC one of the two ends of dynamic connections.
+	Dynamic  Dynamic
+	DCKey    uint64    // of a target
 	Counters *Counters // nil for a private set
 }
 

@@ -39,6 +39,7 @@ type Packet struct {
 	Imm           uint32 // ImmDt; IETH: the key
 	QKey, SrcQP   uint32 // DETH
 	SRQ           uint32 // XRCETH: the receiver's shared queue
+	DC            DC
 	Payload       []byte // part of the parsed frame
 	h             header
 }
@@ -81,11 +82,12 @@ const (
 	sizeGRH    = 40
 	sizeBTH    = 12
 	sizeXRC    = 4 // XRCETH (annex A14)
+	sizeDC     = 20
 	sizeICRC   = 4
 	sizeCNP    = 16 // reserved bytes after the BTH
 	maxPayload = 4096
 	// MaxFrame is the size of the largest frame, with tag, IPv6, and RETH with immediate data.
-	MaxFrame = sizeEther + 4 + 40 + sizeUDP + sizeBTH + sizeXRC + 28 + 8 + maxPayload + 3 + sizeICRC
+	MaxFrame = sizeEther + 4 + 40 + sizeUDP + sizeBTH + sizeDC + 28 + 8 + maxPayload + 3 + sizeICRC
 )
 
 // Parse parses a frame without FCS and checks its ICRC. Payload and L3 alias the frame. IPv4 options, fragments and
@@ -268,6 +270,13 @@ func (p *Packet) parseBTH(b []byte, absent int) error {
 		}
 		p.SRQ, b = be.Uint32(b)&psnMask, b[sizeXRC:]
 	}
+	if p.h&hDC != 0 {
+		if len(b) < sizeDC {
+			return ErrShort
+		}
+		p.DC = DC{be.Uint64(b), be.Uint32(b[8:]) & psnMask, be.Uint32(b[12:]), be.Uint32(b[16:]) & psnMask}
+		b = b[sizeDC:]
+	}
 	// Each header fits on its own; the second of two is checked below.
 	for i, n := range headerSizes {
 		if p.h>>i&1 != 0 && len(b) < n {
@@ -322,6 +331,9 @@ func (p *Packet) appendHeaders(b []byte, n int) []byte {
 	l4 := sizeBTH + n + p.pad + sizeICRC
 	if p.h&hXRC != 0 {
 		l4 += sizeXRC
+	}
+	if p.h&hDC != 0 {
+		l4 += sizeDC
 	}
 	for i, size := range headerSizes {
 		if p.h>>i&1 != 0 {
@@ -394,6 +406,10 @@ func (p *Packet) appendBTH(b []byte) []byte {
 func (p *Packet) appendExtended(b []byte) []byte {
 	if p.h&hXRC != 0 {
 		b = be.AppendUint32(b, p.SRQ&psnMask)
+	}
+	if p.h&hDC != 0 {
+		b = be.AppendUint32(be.AppendUint64(b, p.DC.Key), p.DC.From&psnMask)
+		b = be.AppendUint32(be.AppendUint32(b, p.DC.Number), p.DC.First&psnMask)
 	}
 	if p.h&hDETH != 0 {
 		b = be.AppendUint32(be.AppendUint32(b, p.QKey), p.SrcQP&psnMask)
@@ -512,6 +528,9 @@ const (
 	opCNP       Opcode = 0x81 // annex A17.9.3
 	// serviceXRC (annex A14) is RC with the shared queue in each request.
 	serviceXRC Opcode = 5 << 5
+	// serviceDC is RC with a DC in each request. Opcodes from 0xc0 on are left to manufacturers (9.2.1), and those of
+	// adapters are not published.
+	serviceDC Opcode = 6 << 5
 )
 
 // header has extended headers in its first seven bits, in the order of headerSizes; the others describe the packet.
@@ -533,12 +552,13 @@ const (
 	hRead // a read response
 	hCNP
 	hXRC // has an XRCETH before other headers
+	hDC  // has a DC before other headers
 )
 
 // headerSizes are the sizes of hRETH to hDETH. After DETH, packets carry headers in this order.
 var headerSizes = [...]int{16, 4, 28, 8, 4, 4, 8}
 
-// opInfo is 0 for invalid opcodes. XRC has the opcodes of RC, UC has them up to RDMA WRITE, UD whole SENDs with a DETH
+// opInfo is 0 for invalid opcodes. XRC and DC have the opcodes of RC, UC has them up to RDMA WRITE, UD whole SENDs with a DETH
 // (table 35).
 var opInfo = func() (t [256]header) {
 	rc := [opCount]header{
@@ -572,6 +592,10 @@ var opInfo = func() (t [256]header) {
 			t[serviceXRC|Opcode(i)] = h
 			if h&(hAETH|hRead) == 0 {
 				t[serviceXRC|Opcode(i)] |= hXRC
+			}
+			t[serviceDC|Opcode(i)] = h
+			if h&(hAETH|hRead) == 0 {
+				t[serviceDC|Opcode(i)] |= hDC
 			}
 		}
 		if Opcode(i) <= opWriteOnlyImm {

@@ -61,6 +61,9 @@ type Port struct {
 	parked      [8][]*QP         // QPs that wait for their priority
 
 	rx Packet
+
+	connections uint32 // that initiators have begun
+	links       int    // of targets
 }
 
 const (

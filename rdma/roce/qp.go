@@ -21,6 +21,7 @@ type QP struct {
 
 	snd  sender
 	rcv  responder
+	dc   dynamic
 	flow flow
 	turn bool // a read response goes before a request
 
@@ -62,6 +63,8 @@ func newQP(p *Port, cfg QPConfig) *QP {
 		q.service = serviceUC
 	case cfg.SharedBy != nil:
 		q.service = serviceXRC
+	case cfg.Dynamic != 0:
+		q.service = serviceDC
 	}
 	q.clear()
 	return q
@@ -70,6 +73,8 @@ func newQP(p *Port, cfg QPConfig) *QP {
 // clear keeps configuration, state and attributes. The sender is dry until a doorbell.
 func (q *QP) clear() {
 	q.hold(-q.snd.memory)
+	q.endLinks()
+	q.dc = dynamic{}
 	q.snd, q.rcv, q.flow, q.cnpAt, q.reported = sender{ackAt: never, dry: true}, responder{}, flow{}, never, false
 }
 
@@ -133,6 +138,11 @@ func (q *QP) setAttr(a *Attr) error {
 	if at.Path.Prio > 7 {
 		return errors.New("priority above 7")
 	}
+	if q.dc.connected {
+		at.Path = q.attr.Path // of the connection, which goes on
+		q.attr = at
+		return nil
+	}
 	q.attr = at
 	q.base = q.pathHeaders(&at.Path, at.RemoteQPN)
 	q.base.PKey = at.PKey
@@ -175,6 +185,9 @@ func (q *QP) receive(now time.Duration, p *Packet) bool {
 	}
 	if datagram := q.cfg.Type >= UD; datagram {
 		return p.Opcode>>5 == serviceUD>>5 && q.datagram(p)
+	}
+	if q.cfg.Dynamic == Target {
+		return q.accept(now, p)
 	}
 	// Only the peer may send to a connected QP (9.6.1.5), in the path's version of RoCE.
 	if p.Src != q.attr.Path.Dst || p.Dst != q.attr.Path.Src || p.V1 != q.attr.Path.V1 {

@@ -185,6 +185,12 @@ func (q *QP) requestReady(now time.Duration) bool {
 			return false
 		case w.Fence && s.pkt == 0 && s.reads > 0, w.Last && s.pkt == 0 && s.cur > 0:
 			return false
+		case q.cfg.Dynamic == Initiator && w.pkts > 0 && !q.connectedTo(w):
+			if s.cur > 0 {
+				return false // the connection ends when all of its requests have
+			}
+			q.connect(w)
+			return q.room(w)
 		case w.pkts > 0:
 			return q.room(w)
 		}
