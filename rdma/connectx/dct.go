@@ -28,7 +28,8 @@ const (
 	dctcDscp         bits = 0x1ba<<8 | 6
 
 	dctcSize    = 0x40
-	dctcDrained = 2 // of dctcState
+	linkSize    = 1536 // bytes of memory of a link
+	dctcDrained = 2    // of dctcState
 )
 
 func createDCT(p *Port, in, out []byte, _ uint32) status {
@@ -85,6 +86,8 @@ func drainDCT(p *Port, q *queue, _, _ []byte) status {
 		return badResource
 	}
 	if q.wire != nil {
+		// A receive of an unfinished message completes.
+		_ = q.wire.qp.Modify(roce.Failed, nil)
 		p.net.Remove(q.wire.qp)
 		q.wire = nil
 	}

@@ -455,7 +455,8 @@ func (p *Port) dropState() {
 	maps.DeleteFunc(p.s.gids, func(_ gidKey, o *Port) bool { return o == p })
 	p.s.mu.Unlock()
 	p.tables = newTables()
-	p.net = roce.NewPort(roce.PortConfig{Wire: (*wire)(p), Room: (*wire)(p).room, Memory: maxInFlight, Yield: p.spent,
+	p.net = roce.NewPort(roce.PortConfig{Wire: (*wire)(p), Room: (*wire)(p).room,
+		Connections: uint64(time.Now().UnixNano()), Memory: maxInFlight, Yield: p.spent,
 		Rate: uint64(p.nic.RateBits), Congestion: &p.Cong, QoS: &p.QoS, Group: p.group, Line: p.nic.Cable.sending()})
 	p.memory.clear()
 	p.begun, p.looped = begun{}, false

@@ -118,9 +118,17 @@ func (p *Port) shape(q *queue, s *source) status {
 	return p.acquireMemory(s, size, &q.Ring, &q.DBR, &q.Umems)
 }
 
+// pages returns what a queue is charged for, beside its ring: a target for all links that peers may make.
+func (q *queue) pages() int {
+	if q.Kind == queueDCT {
+		return queuePages + roce.MaxLinks*linkSize/8
+	}
+	return queuePages
+}
+
 func (p *Port) addQueue(q *queue, out []byte) status {
 	q.Num = p.number(kindQueue, maxQueueNumber, func(n uint32) bool { return p.Queues[n] != nil })
-	if q.Num == 0 || !p.charge(queuePages) {
+	if q.Num == 0 || !p.charge(q.pages()) {
 		p.drop(&q.Ring)
 		p.releaseUmems(&q.Umems)
 		return limit
@@ -137,7 +145,7 @@ func destroyQueue(p *Port, q *queue, _, _ []byte) status {
 	}
 	p.drop(&q.Ring)
 	p.releaseUmems(&q.Umems)
-	p.NPages -= queuePages
+	p.NPages -= q.pages()
 	delete(p.waiting, q)
 	delete(p.Queues, q.Num)
 	return ok

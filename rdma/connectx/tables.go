@@ -236,7 +236,7 @@ func (p *Port) Restore(state []byte) error {
 
 func (t *tables) charged() (n int) {
 	for _, q := range t.Queues {
-		n += queuePages + len(q.Ring.Pages)
+		n += q.pages() + len(q.Ring.Pages)
 	}
 	for _, c := range t.CQs {
 		n += len(c.Ring.Pages)
@@ -257,7 +257,8 @@ func (t *tables) charged() (n int) {
 func (t *tables) sound() bool {
 	for _, q := range t.Queues {
 		size, known := contextSizes[q.Kind]
-		if !known || len(q.Ctx) != size || !q.bounded() {
+		if !known || len(q.Ctx) != size || !q.bounded() ||
+			q.Kind == queueDCT && (q.Service != 0 || q.Receives != receivesSRQ) {
 			return false
 		}
 	}

@@ -21,8 +21,8 @@ const (
 type DC struct {
 	Key    uint64 // of the target
 	From   uint32 // number of the initiator, for responses
-	Number uint32 // of the connection, which grows with each one of a port
 	First  uint32 // number of the first packet of the connection
+	Number uint64 // of the connection: a port's later ones have higher numbers
 }
 
 // peer is an initiator.
@@ -33,13 +33,30 @@ type peer struct {
 
 // dynamic is what a QP has for dynamic connections.
 type dynamic struct {
-	connected bool // of an initiator: base and the attributes' path lead to a target
+	// Of an initiator: base and the attributes' path lead to a target, by this address.
+	connected bool
 	to        Path
-	number    uint32       // of a link: its connection
-	used      uint64       // of a link: the target's clock at its last packet
-	links     map[peer]*QP // of a target
-	clock     uint64       // of a target
+
+	// Of a target: its links, in a ring from this one on, the least recently used first.
+	links map[peer]*QP
+	ring  *QP
+
+	// Of a link.
+	target     *QP
+	from       peer
+	number     uint64 // of its connection
+	used       time.Duration
+	prev, next *QP
 }
+
+const (
+	// MaxLinks limits the links of a target, because peers choose how many there are. Their memory is kept until the
+	// target ends.
+	MaxLinks = 1024
+	// linkIdle is how long a link is kept at least. Before, requests of its connection may come again, and would be
+	// executed twice if it were forgotten; and packets of an older connection may come late.
+	linkIdle = 5 * time.Second
+)
 
 // connectedTo reports whether the connection leads to the target of a request. It ends when nothing is outstanding, so
 // that the target may forget it then.
@@ -59,11 +76,9 @@ func (q *QP) connect(w *txWR) {
 	q.base.DC = DC{Key: w.DCKey, From: q.cfg.QPN, Number: q.port.connections, First: w.psn}
 }
 
-// maxLinks limits the links of a port: peers choose how many there are.
-const maxLinks = 4096
-
 // accept gives a packet for a target to the link of its connection. A connection with a higher number replaces the one
-// that the initiator had before; packets of an older one come late, and are dropped.
+// that the initiator had before; a packet with a lower one comes late and is dropped, unless the link has been silent
+// for so long that the initiator has begun anew.
 func (q *QP) accept(now time.Duration, p *Packet) bool {
 	if p.h&hDC == 0 || p.DC.Key != q.cfg.DCKey || p.Opcode&serviceMask != serviceDC {
 		return false
@@ -72,33 +87,77 @@ func (q *QP) accept(now time.Duration, p *Packet) bool {
 	l := q.dc.links[from]
 	switch {
 	case l == nil:
-		if q.port.links >= maxLinks && !q.evict() {
+		if l = q.newLink(now, from); l == nil {
 			return false
 		}
-		l = newQP(q.port, QPConfig{Type: RC, QPN: q.cfg.QPN, Owner: receivingOnly{q.cfg.Owner}, Mem: q.cfg.Mem,
-			Shared: true, Dynamic: link, Counters: q.count})
-		if q.dc.links == nil {
-			q.dc.links = map[peer]*QP{}
-		}
-		q.dc.links[from] = l
-		q.port.links++
-	case int32(p.DC.Number-l.dc.number) < 0:
+		l.serve(p)
+	case p.DC.Number < l.dc.number && now-l.dc.used < linkIdle:
 		return false
+	case p.DC.Number != l.dc.number:
+		l.serve(p)
 	}
-	if l.state == Reset || l.dc.number != p.DC.Number {
-		l.serve(q, p)
-	}
-	q.dc.clock++
-	l.dc.used = q.dc.clock
+	l.dc.used = now
+	q.unlink(l)
+	q.append(l)
 	took := l.receive(now, p)
 	q.port.wake(l)
 	return took
 }
 
-// serve makes a link ready for the connection that a packet belongs to, and answers the way that it came.
-func (l *QP) serve(target *QP, p *Packet) {
+// newLink returns a link for an initiator: that of another which has been silent for longest if there are too many, or
+// nil if all are in use.
+func (q *QP) newLink(now time.Duration, from peer) *QP {
+	l := q.dc.ring
+	if len(q.dc.links) < MaxLinks {
+		l = newQP(q.port, QPConfig{Type: RC, QPN: q.cfg.QPN, Owner: receivingOnly{q.cfg.Owner}, Mem: q.cfg.Mem,
+			Shared: true, Dynamic: link, Counters: q.count})
+		l.dc.target = q
+		q.append(l)
+	} else if now-l.dc.used < linkIdle {
+		return nil
+	} else {
+		// It may be among the port's queues that have something to send, so it is used again and not replaced.
+		delete(q.dc.links, l.dc.from)
+	}
+	if q.dc.links == nil {
+		q.dc.links = map[peer]*QP{}
+	}
+	l.dc.from = from
+	q.dc.links[from] = l
+	return l
+}
+
+// append puts a link at the end of the ring.
+func (q *QP) append(l *QP) {
+	first := q.dc.ring
+	if first == nil {
+		l.dc.prev, l.dc.next, q.dc.ring = l, l, l
+		return
+	}
+	l.dc.prev, l.dc.next = first.dc.prev, first
+	l.dc.prev.dc.next, first.dc.prev = l, l
+}
+
+// unlink takes a link out of the ring.
+func (q *QP) unlink(l *QP) {
+	if l.dc.next == l {
+		q.dc.ring = nil
+		return
+	}
+	l.dc.prev.dc.next, l.dc.next.dc.prev = l.dc.next, l.dc.prev
+	if q.dc.ring == l {
+		q.dc.ring = l.dc.next
+	}
+}
+
+// serve makes a link ready for the connection that a packet belongs to, and answers the way that it came. A message
+// that the last connection left unfinished ends with its receive.
+func (l *QP) serve(p *Packet) {
+	l.endReceive()
+	dc, q := l.dc, l.dc.target
 	l.clear()
-	a := target.attr
+	l.dc = dc
+	a := q.attr
 	own := a.Path
 	a.Path = Path{SrcMAC: p.DstMAC, DstMAC: p.SrcMAC, Src: p.Dst, Dst: p.Src, V1: p.V1, Tagged: p.Tagged,
 		VLAN: p.TCI & 0xfff, Prio: own.Prio, TClass: own.TClass, HopLimit: own.HopLimit, FlowLabel: own.FlowLabel}
@@ -112,34 +171,40 @@ func (l *QP) serve(target *QP, p *Packet) {
 	_ = l.Modify(ReadyToReceive, &a)
 }
 
-// evict removes the link that was silent for longest, and reports whether there was one.
-func (q *QP) evict() bool {
-	var oldest peer
-	var found *QP
-	for from, l := range q.dc.links {
-		if found == nil || l.dc.used < found.dc.used {
-			oldest, found = from, l
-		}
+// endReceive completes the receive of an unfinished message.
+func (l *QP) endReceive() {
+	if l.rcv.held {
+		l.completeRecv(Completion{Status: Flushed})
 	}
-	if found == nil {
-		return false
-	}
-	q.endLink(found)
-	delete(q.dc.links, oldest)
-	return true
 }
 
-// endLink ends a link without an answer. It stays among the ready queue pairs until its turn, and sends nothing then.
-func (q *QP) endLink(l *QP) {
-	l.clear()
-	l.state = Reset
-	q.port.links--
+// failLinks ends the unfinished messages of a target that fails.
+func (q *QP) failLinks() {
+	for _, l := range q.dc.links {
+		l.endReceive()
+		l.state = Failed
+	}
 }
 
+// endLinks ends all links without an answer. They stay among the ready queue pairs until their turn, and send nothing
+// then.
 func (q *QP) endLinks() {
 	for _, l := range q.dc.links {
-		q.endLink(l)
+		l.clear()
+		l.state = Reset
+		if l.timer != never {
+			q.port.timers.set(l, never)
+		}
 	}
+}
+
+// held returns until when data and replies wait: those of a link also for what its target waits for.
+func (q *QP) held() (data, replies time.Duration) {
+	data, replies = q.heldData, q.heldReplies
+	if t := q.dc.target; t != nil {
+		data, replies = max(data, t.heldData), max(replies, t.heldReplies)
+	}
+	return data, replies
 }
 
 // receivingOnly is the owner of a link: that of its target, whose requests and state it does not have.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+	"unsafe"
 )
 
 const testDCKey = 0x1122334455667788
@@ -168,35 +169,133 @@ func TestDynamicConnectionFails(t *testing.T) {
 	}
 }
 
-// Peers cannot take more links than a port has, and a link that is taken away begins anew.
+// request gives a target the first packet of a connection of an initiator that does not exist.
+func (n *node) request(from *node, qpn uint32, number uint64, op Opcode, payload int) {
+	src := testPath(from, n)
+	p := Packet{SrcMAC: src.SrcMAC, DstMAC: src.DstMAC, Src: src.Src, Dst: src.Dst, HopLimit: 64, PKey: 0xffff,
+		DstQP: n.qp.cfg.QPN, Opcode: serviceDC | op, DC: DC{Key: testDCKey, From: qpn, Number: number}}
+	b := p.appendHeaders(make([]byte, 0, MaxFrame), payload)
+	b = b[:len(b)+payload]
+	n.port.Receive(n.sim.now, n.port.finish(b, 0, &p))
+}
+
+// Peers cannot take more links than a target has, nor one that was used lately, and a link that is taken later begins
+// anew. Nothing of the taken ones stays in the port's lists.
 func TestLinksAreBounded(t *testing.T) {
 	s := dcSim(t, 1, 1, 0)
 	n, to := s.nodes[0], s.nodes[1]
 	write := SendWR{Op: WRWrite, SG: []SGE{{Key: keyLocal, VA: 0x1000, Len: 100}}, VA: remoteVA, RKey: keyRemote}
 	n.post(n.to(to, write))
 	s.run(time.Millisecond)
-	if to.port.links != 1 {
-		t.Fatalf("%d links", to.port.links)
+	if len(to.qp.dc.links) != 1 {
+		t.Fatalf("%d links", len(to.qp.dc.links))
 	}
-	src, dst := testPath(n, to), to.qp.cfg.QPN
-	for i := range uint32(2 * maxLinks) {
-		p := Packet{SrcMAC: src.SrcMAC, DstMAC: src.DstMAC, Src: src.Src, Dst: src.Dst, HopLimit: 64, PKey: 0xffff, DstQP: dst,
-			Opcode: serviceDC | opSendOnly, DC: DC{Key: testDCKey, From: 0x1000 + i, Number: 1}}
-		b := p.appendHeaders(nil, 0)
-		to.port.Receive(s.now, to.port.finish(b, 0, &p))
-		to.port.Poll(s.now)
+	for i := range uint32(3 * MaxLinks) {
+		to.request(n, 0x1000+i, 1, opSendOnly, 0)
 	}
-	if to.port.links > maxLinks || len(to.qp.dc.links) != to.port.links {
-		t.Errorf("%d links, %d counted", len(to.qp.dc.links), to.port.links)
+	if got := len(to.qp.dc.links); got != MaxLinks || to.port.ready.len() > MaxLinks+2 {
+		t.Errorf("%d links, %d queue pairs that have something to send", got, to.port.ready.len())
+	}
+	if to.qp.dc.links[peer{testPath(n, to).Src, n.qp.cfg.QPN}] == nil {
+		t.Error("a link that was used lately was taken")
 	}
 	n.post(n.to(to, write))
 	s.run(2 * time.Second)
-	if len(n.done) != 2 || n.done[1].Status != OK {
+	s.run(s.now + 2*linkIdle)
+	for i := range uint32(2 * MaxLinks) {
+		to.request(n, 0x9000+i, 1, opSendOnly, 0)
+	}
+	if got := len(to.qp.dc.links); got != MaxLinks || to.port.ready.len() > MaxLinks+2 {
+		t.Errorf("later: %d links, %d queue pairs that have something to send", got, to.port.ready.len())
+	}
+	s.run(s.now + 2*linkIdle)
+	n.post(n.to(to, write))
+	s.run(s.now + time.Second)
+	if len(n.done) != 3 || n.done[1].Status != OK || n.done[2].Status != OK {
 		t.Errorf("after its link was taken: %v", n.statuses())
 	}
+	seen := 0
+	for l, first := to.qp.dc.ring, to.qp.dc.ring; seen == 0 || l != first; l = l.dc.next {
+		if seen++; to.qp.dc.links[l.dc.from] != l || l.dc.next.dc.prev != l || seen > MaxLinks {
+			t.Fatal("the ring and the table differ")
+		}
+	}
+	if seen != MaxLinks {
+		t.Errorf("%d links in the ring", seen)
+	}
 	to.port.Remove(to.qp)
-	if to.port.links != 0 {
-		t.Errorf("%d links of no target", to.port.links)
+	if len(to.qp.dc.links) > 0 || to.qp.dc.ring != nil {
+		t.Error("links of no target")
+	}
+}
+
+// A message that a new connection cuts off gives its receive back, and so does the end of the target.
+func TestCutOffMessagesOfLinks(t *testing.T) {
+	s := dcSim(t, 1, 1, 0)
+	n, to := s.nodes[0], s.nodes[1]
+	to.recvs = []RecvWR{{ID: 1, SG: []SGE{{Key: keyLocal, VA: 0x1000, Len: 8192}}}, {ID: 2, SG: []SGE{{Key: keyLocal,
+		VA: 0x1000, Len: 8192}}}}
+	to.request(n, 0x77, 5, opSendFirst, 1024)
+	to.request(n, 0x77, 6, opSendFirst, 1024)
+	if got := fmt.Sprint(to.statuses()); got != "[1:0x5]" {
+		t.Errorf("after another connection: %v", got)
+	}
+	if err := to.qp.Modify(Failed, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(to.statuses()); got != "[1:0x5 2:0x5]" {
+		t.Errorf("after the end of the target: %v", got)
+	}
+}
+
+// An initiator executes nothing, whoever asks, and an initiator that began anew, with lower numbers, reaches a target
+// after a while.
+func TestInitiatorsOnlySend(t *testing.T) {
+	s := dcSim(t, 1, 1, 0)
+	n, to := s.nodes[0], s.nodes[1]
+	write := SendWR{Op: WRWrite, SG: []SGE{{Key: keyLocal, VA: 0x1000, Len: 100}}, VA: remoteVA, RKey: keyRemote}
+	n.port.connections = 1 << 40
+	n.post(n.to(to, write))
+	s.run(time.Second)
+	for _, op := range []Opcode{opWriteMiddle, opWriteOnly, opSendOnly} {
+		p := Packet{HopLimit: 64, PKey: 0xffff, DstQP: n.qp.cfg.QPN, Opcode: serviceDC | op, VA: remoteVA, RKey: keyRemote}
+		path := testPath(to, n)
+		p.SrcMAC, p.DstMAC, p.Src, p.Dst = path.SrcMAC, path.DstMAC, path.Src, path.Dst
+		b := p.appendHeaders(nil, 0)
+		n.port.Receive(s.now, n.port.finish(b, 0, &p))
+	}
+	if n.qp.State() != ReadyToSend || len(n.events) > 0 || n.count.RxWrites > 0 {
+		t.Errorf("state %d, events %v, %d writes", n.qp.State(), n.events, n.count.RxWrites)
+	}
+	n.port.connections = 0
+	s.run(s.now + 2*linkIdle)
+	n.post(n.to(to, write))
+	s.run(s.now + time.Second)
+	if len(n.done) != 2 || n.done[1].Status != OK {
+		t.Errorf("begun anew: %v", n.statuses())
+	}
+}
+
+// The first packet of a connection has the priority of its own path.
+func TestConnectionsHaveTheirPriority(t *testing.T) {
+	s := dcSim(t, 1, 2, 0)
+	n := s.nodes[0]
+	for i, prio := range []uint8{5, 1} {
+		w := n.to(s.nodes[1+i], SendWR{Op: WRWrite, SG: []SGE{{Key: keyLocal, VA: 0x1000, Len: 100}}, VA: remoteVA,
+			RKey: keyRemote})
+		w.To.Prio = prio
+		n.post(w)
+	}
+	s.run(time.Second)
+	if c := n.port.Counters.TxPrio; c[5].Packets != 1 || c[1].Packets != 1 {
+		t.Errorf("packets by priority: %+v", c)
+	}
+}
+
+// A link takes no more memory than its target is charged for.
+func TestSizeOfALink(t *testing.T) {
+	if n := unsafe.Sizeof(QP{}) + 200; n > 1536 { // and its places in a map and in lists
+		t.Errorf("%d bytes", n)
 	}
 }
 

@@ -82,7 +82,7 @@ const (
 	sizeGRH    = 40
 	sizeBTH    = 12
 	sizeXRC    = 4 // XRCETH (annex A14)
-	sizeDC     = 20
+	sizeDC     = 24
 	sizeICRC   = 4
 	sizeCNP    = 16 // reserved bytes after the BTH
 	maxPayload = 4096
@@ -274,7 +274,7 @@ func (p *Packet) parseBTH(b []byte, absent int) error {
 		if len(b) < sizeDC {
 			return ErrShort
 		}
-		p.DC = DC{be.Uint64(b), be.Uint32(b[8:]) & psnMask, be.Uint32(b[12:]), be.Uint32(b[16:]) & psnMask}
+		p.DC = DC{be.Uint64(b), be.Uint32(b[8:]) & psnMask, be.Uint32(b[12:]) & psnMask, be.Uint64(b[16:])}
 		b = b[sizeDC:]
 	}
 	// Each header fits on its own; the second of two is checked below.
@@ -409,7 +409,7 @@ func (p *Packet) appendExtended(b []byte) []byte {
 	}
 	if p.h&hDC != 0 {
 		b = be.AppendUint32(be.AppendUint64(b, p.DC.Key), p.DC.From&psnMask)
-		b = be.AppendUint32(be.AppendUint32(b, p.DC.Number), p.DC.First&psnMask)
+		b = be.AppendUint64(be.AppendUint32(b, p.DC.First&psnMask), p.DC.Number)
 	}
 	if p.h&hDETH != 0 {
 		b = be.AppendUint32(be.AppendUint32(b, p.QKey), p.SrcQP&psnMask)

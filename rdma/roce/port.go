@@ -25,6 +25,9 @@ type PortConfig struct {
 	Memory int
 	// Yield reports after each step whether Poll should return at once; nil means never.
 	Yield func() bool
+	// Connections is the number from which dynamic connections count: higher than those of an earlier port with the
+	// same address, such as a time.
+	Connections uint64
 	// Group returns the QPs of a multicast packet; it may be nil.
 	Group func(p *Packet) []uint32
 	// Congestion and QoS are read at each use, and may change at any time; nil means defaults.
@@ -62,8 +65,7 @@ type Port struct {
 
 	rx Packet
 
-	connections uint32 // that initiators have begun
-	links       int    // of targets
+	connections uint64 // number of the last one of an initiator
 }
 
 const (
@@ -112,7 +114,7 @@ func NewPort(cfg PortConfig) *Port {
 		buf := make([]byte, 0, MaxFrame)
 		cfg.Room = func() []byte { return buf }
 	}
-	p := &Port{cfg: cfg, overhead: wireOverhead, qps: map[uint32]*QP{}}
+	p := &Port{cfg: cfg, overhead: wireOverhead, qps: map[uint32]*QP{}, connections: cfg.Connections}
 	if cfg.Overhead != nil {
 		p.overhead = *cfg.Overhead
 	}

@@ -210,6 +210,8 @@ func (q *QP) receive(now time.Duration, p *Packet) bool {
 	}
 	if p.Opcode >= opReadFirst && p.Opcode <= opAtomicAck {
 		q.response(now, p)
+	} else if q.cfg.Dynamic == Initiator {
+		return false // it only sends
 	} else {
 		q.request(p)
 	}
@@ -231,6 +233,7 @@ func (q *QP) fail(why Status) {
 		q.pop()
 	}
 	q.flush()
+	q.failLinks()
 }
 
 // flush completes requests with Flushed (10.3.1.7), in order. Replies stay, so that the peer learns the reason.
@@ -272,8 +275,9 @@ const (
 func (q *QP) want(now time.Duration) (k kind, prio uint8, at time.Duration) {
 	prio = q.prio()
 	data, held := false, false
+	heldData, heldReplies := q.held()
 	if r := q.rcv.first(); r != nil {
-		if r.op != replyRead && q.heldReplies <= now {
+		if r.op != replyRead && heldReplies <= now {
 			if t := q.attr.Path.AckTClass; t != 0 {
 				prio = q.port.qos().of(t, prio)
 			}
@@ -286,16 +290,17 @@ func (q *QP) want(now time.Duration) (k kind, prio uint8, at time.Duration) {
 		k = readData
 	} else if asks {
 		k = request
+		prio = q.prio() // of a new connection
 		if q.cfg.Type >= UD {
 			prio = q.port.qos().Priority(&q.snd.at(q.snd.cur).To)
 		}
 	} else if held {
-		return reply, prio, q.heldReplies
+		return reply, prio, heldReplies
 	} else {
 		return idle, 0, never
 	}
-	if at = max(q.paced(now), q.heldData); held && at > now {
-		at = min(at, q.heldReplies)
+	if at = max(q.paced(now), heldData); held && at > now {
+		at = min(at, heldReplies)
 	}
 	return k, prio, at
 }
