@@ -11,8 +11,9 @@ import (
 type collective struct {
 	entry    int32
 	flows    []*flow
-	messages int64 // of each flow
-	chunk    int64 // bytes of each message
+	messages int64   // of each flow
+	chunk    int64   // bytes of each message
+	around   float64 // time of a message of each flow on an empty network
 }
 
 // chain links the flows of collectives, which stand in the order of their ranks.
@@ -36,6 +37,7 @@ func (n *network) chain(c *Config) {
 		for i, f := range k.flows {
 			f.part, f.next, f.before = k, k.flows[(i+1)%len(k.flows)], k.flows[(i+len(k.flows)-1)%len(k.flows)]
 			f.owed, f.way = 1, f.oneWay(k.chunk, headImm)
+			k.around += f.way
 		}
 	}
 }
@@ -87,11 +89,8 @@ func (n *network) resume() {
 // idealRing returns the time of a flow of a collective on an empty network: its last message waits for all messages
 // before it on their way around the ring.
 func (f *flow) idealRing() time.Duration {
-	total := 0.0
-	for k, at := int64(0), f; k < f.part.messages; k++ {
-		total += at.way
-		at = at.before
-	}
+	// They are two for each rank, apart from the next two ranks, of which it is one.
+	total := 2*f.part.around - f.next.way - f.next.next.way
 	return time.Duration(total + f.answer())
 }
 

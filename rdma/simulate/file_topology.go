@@ -298,17 +298,23 @@ const (
 	sizePort   = 4096
 	sizeFlow   = 3072
 	sizePacket = 192
-	sizeRoute  = 2
-	sizeShared = 1536 // a host or a port at flow level
-	sizeStream = 1024
+	// sizeRequest is for a request in flight, in a list that may be twice as long.
+	sizeRequest = 512
+	sizeRoute   = 2
+	sizeShared  = 1536 // a host or a port at flow level
+	sizeStream  = 1024
 )
 
 // memory checks that a run fits into memory: hosts, ports, routes, flows, and the packets that all buffers hold.
 func (d *checker) memory() {
-	flows, bytes := 0, int64(0)
+	flows, bytes, requests, payload := 0, int64(0), int64(0), int64(d.NIC.MTU)
 	for _, s := range d.plan() {
 		flows++
 		bytes += s.bytes
+		if m := int64(d.Traffic[s.entry].Message); m > 0 {
+			requests += min((s.bytes+m-1)/m, int64(2*d.NIC.Window))
+			payload = min(payload, m)
+		}
 	}
 	edges := map[int]bool{}
 	for _, h := range d.lay.hosts {
@@ -324,7 +330,7 @@ func (d *checker) memory() {
 		need += int64(len(d.lay.hosts)+ports)*sizeShared + int64(flows)*sizeStream
 	} else {
 		need += int64(len(d.lay.hosts))*sizeHost + int64(ports)*sizePort + int64(flows)*sizeFlow +
-			inBuffers/int64(d.NIC.MTU)*sizePacket
+			inBuffers/payload*sizePacket + requests*sizeRequest
 	}
 	if need > int64(maxMemory) {
 		d.fail("topology", strictyaml.Error{What: "network and traffic need too much memory",

@@ -132,7 +132,11 @@ func (d *checker) amount(t *Traffic, path string, known map[string]bool) {
 		return
 	}
 	d.inRange(path+".qps", t.QPs, 1, 1<<16)
-	d.inRange(path+".message", int(t.Message), 1, longest)
+	if d.inRange(path+".message", int(t.Message), 1, longest) && d.Level == FlowLevel && t.Message > 0 &&
+		int(t.Message) < d.NIC.MTU {
+		d.fail(path+".message", strictyaml.Error{What: "smaller than a packet, which level flow counts as whole",
+			Have: t.Message.String(), Want: fmt.Sprintf("at least %dB, of nic.mtu", d.NIC.MTU)})
+	}
 	if int64(t.QPs) > int64(t.Bytes) {
 		d.fail(path+".qps", strictyaml.Error{What: "more queue pairs than bytes", Have: strconv.Itoa(t.QPs),
 			Want: fmt.Sprintf("at most %d", t.Bytes)})

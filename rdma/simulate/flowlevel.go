@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"container/heap"
 	"math"
 	"slices"
@@ -26,6 +27,9 @@ type stream struct {
 	rate   float64 // bytes/ns of each flow
 	lag    int64   // time in which its links are idle: delays, headers, the last acknowledgement
 	solved bool    // it has its rate, while those of others are computed
+
+	place map[int32]int32 // of a ring: where its links are
+	lost  bool            // of a ring: a flow has no path
 }
 
 // A use is a link of a stream, and how many of its flows take it.
@@ -45,25 +49,34 @@ type sharing struct {
 	on   []int32   // flows on each link
 	open []int32   // those whose rate is not known yet, while rates are computed
 	load []float64 // bytes/ns of the others
+
+	end int64
 }
 
 func newSharing(c *Config, n *network, used []Usage) *sharing {
 	mtu := float64(c.NIC.MTU)
 	return &sharing{net: n, used: used, payload: mtu / (mtu + headData + float64(n.overWire)), rings: map[int32]*stream{},
-		on: make([]int32, len(n.links)), open: make([]int32, len(n.links)), load: make([]float64, len(n.links))}
+		on: make([]int32, len(n.links)), open: make([]int32, len(n.links)), load: make([]float64, len(n.links)),
+		end: math.MaxInt64}
 }
 
 // share runs a simulation at flow level until all flows have ended, or to the end.
 func (n *network) share(c *Config, used []Usage, end int64, stop func() bool) {
 	s := newSharing(c, n, used)
-	for fault := 0; n.open > 0; {
+	s.end = end
+	order := make([]int, len(n.faults))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(n.faults[a].At, n.faults[b].At) })
+	for n.open > 0 {
 		if stop() {
 			n.stats.Stopped = true
 			return
 		}
 		limit := end
-		if fault < len(n.faults) {
-			limit = min(limit, int64(n.faults[fault].At))
+		if len(order) > 0 {
+			limit = min(limit, int64(n.faults[order[0]].At))
 		}
 		s.solve()
 		s.advance(float64(limit))
@@ -71,8 +84,8 @@ func (n *network) share(c *Config, used []Usage, end int64, stop func() bool) {
 			n.now = end
 			return
 		}
-		for ; fault < len(n.faults) && float64(n.faults[fault].At) <= s.now; fault++ {
-			n.fail(int32(fault))
+		for ; len(order) > 0 && float64(n.faults[order[0]].At) <= s.now; order = order[1:] {
+			n.fail(int32(order[0]))
 			s.detour()
 		}
 	}
@@ -105,7 +118,7 @@ func (s *sharing) advance(limit float64) {
 	}
 	until := min(next, limit)
 	if len(s.active) >= few {
-		until = min(next+mean/100, limit)
+		until = max(s.now, min(next+mean/100, limit))
 	}
 	for n.starts < len(n.flows) && float64(n.flows[n.starts].start) <= until {
 		s.start(n.flows[n.starts])
@@ -118,11 +131,15 @@ func (s *sharing) advance(limit float64) {
 			return false
 		}
 		s.leave(t)
+		end := int64(math.Round(begin+t.left/t.rate)) + t.lag
+		if end > s.end {
+			return true // its last acknowledgement comes too late
+		}
 		for _, f := range t.flows {
-			f.end = int64(math.Round(begin+t.left/t.rate)) + t.lag
-			n.now = max(n.now, f.end)
+			f.end = end
 			n.open--
 		}
+		n.now = max(n.now, end)
 		return true
 	})
 	s.now = until
@@ -133,14 +150,20 @@ func (s *sharing) start(f *flow) {
 	f.from.qpn++
 	f.to.qpn++
 	f.sourcePort = roce.SourcePort(f.from.qpn, f.to.qpn)
-	path := f.route()
-	if path == nil {
+	path, t := f.route(), s.rings[f.ring]
+	if path == nil && f.ring != 0 && t == nil {
+		t = &stream{}
+		s.rings[f.ring] = t
+	}
+	if path == nil && t != nil {
+		s.loseRing(t)
+	}
+	if path == nil || t != nil && t.lost {
 		s.lose(f)
 		return
 	}
-	t := s.rings[f.ring]
 	if t == nil {
-		t = &stream{left: float64(f.bytes)}
+		t = &stream{left: float64(f.bytes), rate: math.Inf(1)}
 		s.active = append(s.active, t)
 		if f.ring != 0 {
 			s.rings[f.ring] = t
@@ -153,25 +176,39 @@ func (s *sharing) start(f *flow) {
 		alone = min(alone, s.capacity(l.index, 1))
 	}
 	t.lag = max(t.lag, int64(f.best)-int64(float64(f.bytes)/alone))
-	t.rate = math.Inf(1)
-	for _, u := range t.links {
-		t.rate = min(t.rate, s.capacity(u.link, s.on[u.link])/float64(s.on[u.link]))
+	for _, l := range path {
+		t.rate = min(t.rate, s.capacity(l.index, s.on[l.index])/float64(s.on[l.index]))
 	}
+}
+
+// loseRing ends all flows of a ring, since none goes on without the one that has no path.
+func (s *sharing) loseRing(t *stream) {
+	if t.lost {
+		return
+	}
+	t.lost = true
+	s.leave(t)
+	for _, f := range t.flows {
+		s.lose(f)
+	}
+	s.active = slices.DeleteFunc(s.active, func(o *stream) bool { return o == t })
 }
 
 // enter adds the links of a flow to those of its stream.
 func (s *sharing) enter(t *stream, path []*link) {
 	for _, l := range path {
 		s.on[l.index]++
-		i := -1
-		if len(t.flows) > 1 {
-			i = slices.IndexFunc(t.links, func(u use) bool { return u.link == l.index })
-		}
-		if i < 0 {
-			t.links = append(t.links, use{l.index, 1})
-		} else {
+		if i, has := t.place[l.index]; has {
 			t.links[i].n++
+			continue
 		}
+		if t.flows[0].ring != 0 {
+			if t.place == nil {
+				t.place = map[int32]int32{}
+			}
+			t.place[l.index] = int32(len(t.links))
+		}
+		t.links = append(t.links, use{l.index, 1})
 	}
 }
 
@@ -181,6 +218,7 @@ func (s *sharing) leave(t *stream) {
 		s.on[u.link] -= u.n
 	}
 	t.links = t.links[:0]
+	clear(t.place)
 }
 
 // lose ends a flow that has no path, as its NIC does after its retries.
@@ -338,7 +376,7 @@ func (c *Config) usages(bytes int64, most int, stop func() bool) (list []Usage) 
 			alone := float64(f.Bytes) / (float64(c.Topology.Rate) / 8e9 * float64(c.NIC.MTU) /
 				float64(c.NIC.MTU+headData+c.NIC.overWire))
 			busy := r.Completion.Most - (float64(f.Ideal) - alone)
-			list = append(list, Usage{flows, round4(min(1, float64(flows)*alone/busy))})
+			list = append(list, Usage{flows, min(1, float64(flows)*alone/busy)})
 		}
 	}
 	return list
@@ -362,7 +400,7 @@ func usageOf(list []Usage, flows float64) float64 {
 func (n *network) meanMessage() int64 {
 	sum, count := int64(0), int64(0)
 	for _, f := range n.flows {
-		messages := int64(1)
+		messages := (f.bytes + f.message - 1) / f.message
 		if f.part != nil {
 			messages = f.part.messages
 		}

@@ -223,3 +223,25 @@ func TestMemoryAtFlowLevel(t *testing.T) {
 	runtime.KeepAlive(n)
 	runtime.KeepAlive(s)
 }
+
+// Faults count in the order of their times; a ring without a path for one of its flows ends whole; a flow whose last
+// acknowledgement comes after the end has not ended; and messages are whole packets.
+func TestOddFilesAtFlowLevel(t *testing.T) {
+	const net = "level: flow\ntopology: {form: leaf-spine, hosts: 2, leaves: 2, spines: 1, rate: 100Gbit}\n"
+	const flow = net + "traffic: [{pattern: flow, from: [h0], to: h2, bytes: 100MiB}]\n"
+	a := runShared(config(t, flow+"faults: [{link: h2, at: 2ms, rate: 10Gbit}, {link: h2, at: 1ms, rate: 50Gbit}]"))
+	b := runShared(config(t, flow+"faults: [{link: h2, at: 1ms, rate: 50Gbit}, {link: h2, at: 2ms, rate: 10Gbit}]"))
+	if a.Flows[0].Completion != b.Flows[0].Completion {
+		t.Errorf("%v and %v with the same faults", a.Flows[0].Completion, b.Flows[0].Completion)
+	}
+	r := runShared(config(t, net+"traffic: [{pattern: ring-all-reduce, bytes: 4MiB, start: 1us}]\n"+
+		"faults: [{link: \"s0:2\", at: 0s, down: true}]"))
+	if r.Unfinished != 4 || r.Collectives[0].Completion != 0 {
+		t.Errorf("a ring without a path: %d unfinished, completion %v", r.Unfinished, r.Collectives[0].Completion)
+	}
+	r = runShared(config(t, "level: flow\nuntil: 10us\nswitch: {pfc: none}\ntopology: {form: star, hosts: 2, rate: 100Gbit, delay: 1s}\n"+
+		"traffic: [{pattern: flow, from: [h1], to: h0, bytes: 1KiB}]"))
+	if r.Unfinished != 1 || r.Time != 10*time.Microsecond {
+		t.Errorf("%d unfinished at %v", r.Unfinished, r.Time)
+	}
+}

@@ -97,7 +97,9 @@ func Run(c *Config, stop func() bool) *Result {
 	used := c.usages(n.meanMessage(), n.mostSenders(), stop)
 	n.share(c, used, int64(c.Until), stop)
 	r := n.result(c)
-	r.Usages = used
+	for _, u := range used {
+		r.Usages = append(r.Usages, Usage{u.Flows, round4(u.Share)})
+	}
 	return r
 }
 
