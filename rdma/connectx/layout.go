@@ -292,6 +292,7 @@ const (
 	capLogMaxKlmListSize            bits = 0x11a<<8 | 6
 	capLogMaxRaReqQp                bits = 0x14a<<8 | 6
 	capRoceAccl                     bits = 0x149<<8 | 1
+	capRts2rtsQpUdpSport            bits = 0x151<<8 | 1
 	capLogMaxRaResQp                bits = 0x15a<<8 | 6
 	capCcQueryAllowed               bits = 0x161<<8 | 1
 	capCcModifyAllowed              bits = 0x162<<8 | 1

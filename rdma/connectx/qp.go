@@ -22,6 +22,7 @@ var optional = map[uint]bits{1: qpcRre, 2: qpcRae, 3: qpcRwe, 5: qpcQKey, 6: qpc
 const (
 	optPath    = 7
 	optTimeout = 14
+	optSport   = 2 // of the upper bits, after the QPC
 )
 
 // transitions are the edges of a QP's states (IBTA 10.3.1) by opcode, with mlx5_ib's fields. ERR and RST can be reached
@@ -56,6 +57,10 @@ func modifyQP(op uint16) handler {
 			return badQPState
 		}
 		if t.to != roce.Reset && t.to != roce.Failed {
+			if op == 0x505 && len(in) >= 0x110 && be.Uint64(in[0x108:])>>optSport&1 != 0 {
+				// Programs change it without the driver (mlx5dv_modify_qp_udp_sport).
+				adsUdpSport.put(q.Ctx[qpcPath:], adsUdpSport.get(in[0x18+qpcPath:]))
+			}
 			p.takeQPC(q, &t, be.Uint32(in[0x10:]), in[0x18:])
 		}
 		p.setState(q, t.to)
