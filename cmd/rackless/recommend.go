@@ -52,7 +52,7 @@ func newRecommendCmd(a *app) *cobra.Command {
 	o.add(cmd, "for")
 	f.StringArrayVar(&o.studies, "study", nil, "use only the study `NAME`; can be given several times")
 	dbFlag(cmd, &o.db)
-	cli.EnumFlag(cmd, &o.workload, "workload", "", "what the lab is for, in place of what its file says",
+	cli.EnumFlag(cmd, &o.workload, "workload", "", "what the lab is for, instead of what its file says",
 		string(lab.WorkloadRDMALatency), string(lab.WorkloadRDMABandwidth),
 		string(lab.WorkloadGPUCompute), string(lab.WorkloadGPUCollective), string(lab.WorkloadCPUBandwidth),
 		string(lab.WorkloadMixed))

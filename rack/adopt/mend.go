@@ -171,7 +171,7 @@ func (j *job) judge(t topology.Tenant) []finding.Finding {
 func (j *job) mend(ctx context.Context, v *Verdict) error {
 	before := wrong(v.Findings)
 	j.emulatorWrong = slices.ContainsFunc(before, func(f finding.Finding) bool { return f.ID == "RL064" })
-	best, left := j.machine.Text, before
+	best, left, rest := j.machine.Text, before, v.Findings
 	var reasons []error
 	for _, edit := range []func(context.Context) (string, error){j.moveEmulator, j.reorder, j.moveMemory,
 		j.placeAnew, j.placePresent, j.placeWithCells, j.placeOnSiblings} {
@@ -183,7 +183,7 @@ func (j *job) mend(ctx context.Context, v *Verdict) error {
 			}
 			found := j.judge(edited.Tenant)
 			if now := wrong(found); len(now) < len(left) && !addsError(v.Findings, found) {
-				best, left = text, now
+				best, left, rest = text, now, found
 			}
 		}
 		if err != nil && !slices.ContainsFunc(reasons, func(r error) bool { return r.Error() == err.Error() }) {
@@ -193,8 +193,8 @@ func (j *job) mend(ctx context.Context, v *Verdict) error {
 			break
 		}
 	}
-	for _, f := range before {
-		if !slices.ContainsFunc(left, func(l finding.Finding) bool { return l.ID == f.ID }) &&
+	for _, f := range v.Findings {
+		if !slices.ContainsFunc(rest, func(r finding.Finding) bool { return r.ID == f.ID }) &&
 			!slices.Contains(v.Fixed, f.ID) {
 			v.Fixed = append(v.Fixed, f.ID)
 		}
@@ -258,7 +258,7 @@ func (j *job) reorder(context.Context) (string, error) {
 		}
 	}
 	if own.IsEmpty() || len(order) != own.Len() || len(order) != j.machine.Tenant.VCPUs {
-		return "", errors.New("its CPUs are no whole cores of the host, one for each virtual CPU")
+		return "", errors.New("the CPUs of the VM are not whole cores of the host, with one CPU for each virtual CPU")
 	}
 	return j.syntax.reorder(j.machine.Text, order)
 }

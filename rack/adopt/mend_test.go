@@ -101,7 +101,7 @@ var machines = []struct{ name, text, beside, host, wrong, left, after string }{
 		"<memoryBacking><hugepages/></memoryBacking>", pins("<emulatorpin "+
 			"cpuset='2-7,16-23,34-39,48-55'/>", 2, 3, 4, 5, 6,
 			7, 34, 35, 36, 37, 38, 39, 16, 17, 18, 19, 20, 21, 22, 23, 48, 49, 50, 51, 52, 53, 54, 55),
-		"<numatune><memory mode='strict' nodeset='0,2'/></numatune>"), wrong: "RL061 RL064 RL067 RL069", left: "RL069",
+		"<numatune><memory mode='strict' nodeset='0,2'/></numatune>"), wrong: "RL061 RL064 RL067 RL069",
 		after: "none"},
 	{name: "of a plan, before the host is booted for it", host: epyc, text: domain("vm", 4, 4, "<metadata><r:node "+
 		"xmlns:r='https://github.com/rackless/rackless/libvirt/1' lab='l' name='vm' plan='rackless/plan/v1' "+

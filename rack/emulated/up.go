@@ -178,7 +178,7 @@ func (u *upRun) chooseEmulator(ctx context.Context, old *rack.State) error {
 		if slices.ContainsFunc(u.Lab.Nodes, func(n lab.Node) bool { return n.NUMANodes() > 0 }) {
 			return fmt.Errorf("lab %s: its NICs in NUMA nodes are ConnectX adapters: %w", u.Lab.Name, why)
 		}
-		u.progress.Note("the nodes have virtio NICs with soft RoCE in place of a ConnectX: %v", why)
+		u.progress.Note("the nodes have virtio NICs with soft RoCE instead of a ConnectX: %v", why)
 		u.setNICs(func(lab.Node) lab.NICModel { return lab.NICVirtio })
 	}
 	return nil

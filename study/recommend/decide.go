@@ -230,7 +230,7 @@ func decide(r *rule, all []Evidence) Choice {
 		}
 	case len(left) < len(r.levels) && r.now != levelAuto: // the current one was ruled out
 		c.Level = left[0]
-		c.Why = append(c.Why, untold+left[0]+" changes less")
+		c.Why = append(c.Why, untold+left[0]+" is the smaller change")
 	}
 	if r.setting == SMT && c.Level == levelOff && c.Now != levelOff && r.fixed == "" {
 		c.Why = append(c.Why, "compared on the same cores: halve cpus where the lab node had siblings, since each "+
@@ -254,11 +254,11 @@ func (c *Choice) drop(p pair, w weighing) (out string) {
 	case worse:
 		why = fmt.Sprintf("%s is better than %s: %s", p.a, p.b, tell(lists.Map(e, Evidence.turned)))
 	case same:
-		why = fmt.Sprintf("%s makes no meaningful difference compared with %s, which changes less: %s", p.b, p.a,
-			tell(e))
+		why = fmt.Sprintf("%s makes no meaningful difference compared with %s, and %s is the smaller change: %s",
+			p.b, p.a, p.a, tell(e))
 	case mixed:
-		why = fmt.Sprintf("%s is better in one thing and worse in another than %s, which changes less: %s; %s",
-			p.b, p.a, tell(e[:1]), tell(e[1:]))
+		why = fmt.Sprintf("%s is better than %s in one thing and worse in another, and %s is the smaller change: "+
+			"%s; %s", p.b, p.a, p.a, tell(e[:1]), tell(e[1:]))
 		c.Contradictions = append(c.Contradictions,
 			fmt.Sprintf("%s and %s: evidence of the same rank says both", p.a, p.b))
 	}

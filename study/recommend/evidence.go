@@ -104,7 +104,7 @@ func (e Evidence) turned() Evidence {
 // shown adds the direction if From and To were swapped.
 func (e *Evidence) shown() string {
 	if e.isTurned {
-		return fmt.Sprintf("%s with %s in place of %s", e.Effect, e.From, e.To)
+		return fmt.Sprintf("%s with %s instead of %s", e.Effect, e.From, e.To)
 	}
 	return e.Effect
 }
@@ -367,7 +367,7 @@ func (f *Figure) evidence(title string, carry Carry) Evidence {
 	switch {
 	case f.A > 0:
 		e.Ratio = f.B / f.A
-		e.Effect = fmt.Sprintf("%g %s in place of %g (%+.3g%%)", f.B, f.Unit, f.A, 100*(e.Ratio-1))
+		e.Effect = fmt.Sprintf("%g %s instead of %g (%+.3g%%)", f.B, f.Unit, f.A, 100*(e.Ratio-1))
 	case f.Low > 0:
 		e.Effect = fmt.Sprintf("%+.0f%% to %+.0f%%", 100*(f.Low-1), 100*(f.High-1))
 		if f.Low >= 2 {

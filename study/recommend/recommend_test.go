@@ -637,8 +637,8 @@ func TestVCPUPinningAndGuestNUMA(t *testing.T) {
 				"ib_write_lat"}},
 		// "I'd start with vcpu_pin and keep the guest single-NUMA."
 		{lab.WorkloadMixed, "pin", "off", "on",
-			map[recommend.Setting]string{recommend.GuestNUMA: "on is better in one thing and worse in another " +
-				"than off"}},
+			map[recommend.Setting]string{recommend.GuestNUMA: "on is better than off in one thing and worse " +
+				"in another, and off is the smaller change"}},
 	} {
 		t.Run(string(tt.workload), func(t *testing.T) {
 			t.Parallel()

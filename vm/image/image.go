@@ -155,7 +155,7 @@ func (k *Kind) Ensure(ctx context.Context, o Options) (*Image, error) {
 		return nil, unusable(err)
 	}
 	if _, none := exec.LookPath("apt-get"); none != nil && o.build == nil {
-		return nil, fmt.Errorf("%s is missing and cannot be built: that takes Debian packages, and %s has no apt: %s",
+		return nil, fmt.Errorf("%s is missing, and %s has no apt to build it with: %s",
 			k.label, thisSystem().Name, ImportFix)
 	}
 	unlock, err := e.lock(ctx)

@@ -85,7 +85,7 @@ func FindQEMU(ctx context.Context, o Options, arch string, vfioUser bool) (e vm.
 	}
 	img, other := QEMUOf(arch).Ensure(ctx, o)
 	if other != nil {
-		return e, fmt.Errorf("%w; QEMU of rackless: %w", err, other)
+		return e, fmt.Errorf("%w; and rackless has no QEMU of its own: %w", err, other)
 	}
 	return img.Emulator(), nil
 }
