@@ -359,7 +359,7 @@ func (b *builder) virtual() []change.Step {
 
 func nodeList(nodes []string) string {
 	if len(nodes) == 0 {
-		return "no lab node; tenants have them"
+		return "no lab node; other VMs have them"
 	}
 	if len(nodes) == 1 {
 		return "node " + nodes[0]

@@ -367,9 +367,9 @@ func (t *Tenant) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, (*plain)(t)); err != nil {
 		return err
 	}
-	errs := []error{bounded("vcpus of tenant "+strconv.Quote(t.Name), t.VCPUs, MaxCPUs)}
+	errs := []error{bounded("vcpus of VM "+strconv.Quote(t.Name), t.VCPUs, MaxCPUs)}
 	for _, p := range t.Pins {
-		errs = append(errs, bounded("a vcpu among the pins of tenant "+strconv.Quote(t.Name), p.VCPU, MaxCPUs-1))
+		errs = append(errs, bounded("a vcpu among the pins of VM "+strconv.Quote(t.Name), p.VCPU, MaxCPUs-1))
 	}
 	return errors.Join(errs...)
 }

@@ -213,7 +213,7 @@ func TestATenantInTheWay(t *testing.T) {
 	l := labOf(2, cpus(8), memory(8*lab.GiB), gpus(some(1)))
 	text := whyNot(t, h, l)
 	if !strings.Contains(text, "web") || !strings.Contains(text, "GPU") {
-		t.Errorf("got %q; want it to say that tenant web has a GPU", text)
+		t.Errorf("got %q; want it to say that VM web has a GPU", text)
 	}
 }
 

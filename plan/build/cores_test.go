@@ -153,29 +153,28 @@ func TestCoresThatTenantsHold(t *testing.T) {
 			[]string{"0: 0-1 node 0 package 0 of web", "1: 2-3 node 0 package 0 of web"}, nil},
 		{"pins to all CPUs are none", []topology.Tenant{{Name: "web", VCPUs: 1, Pins: pins("0-7"),
 			EmulatorCPUs: new(set(t, "0-15")), Floating: new(set(t, "0-7"))}},
-			nil, []string{"tenants whose virtual CPUs are not pinned may run on the cores of the lab and disturb it: " +
+			nil, []string{"VMs whose virtual CPUs are not pinned may run on the cores of the lab and disturb it: " +
 				"web; pin them, or isolate the lab's cores"}},
 		{"virtual CPUs without a pin run where the domain may",
 			[]topology.Tenant{{Name: "web", VCPUs: 4, Pins: pins("0"), Floating: new(set(t, "0-3"))}},
 			[]string{"0: 0-1 node 0 package 0 of web", "1: 2-3 node 0 package 0 of web"}, nil},
 		{"a tenant that floats holds nothing", []topology.Tenant{{Name: "b", VCPUs: 4}, {Name: "a", VCPUs: 1}},
-			nil, []string{"tenants whose virtual CPUs are not pinned may run on the cores of the lab and disturb it: " +
+			nil, []string{"VMs whose virtual CPUs are not pinned may run on the cores of the lab and disturb it: " +
 				"a and b; pin them, or isolate the lab's cores"}},
 		{"a tenant that is shut off holds its cores", []topology.Tenant{{Name: "web", State: "shut off", VCPUs: 1,
 			Pins: pins("0")}},
 			[]string{"0: 0-1 node 0 package 0 of web"},
-			[]string{"tenants that are shut off hold what they are given, because they may be started: web"}},
+			[]string{"VMs that are shut off hold what they are given, because they may be started: web"}},
 		{"tenants on one core are told of", []topology.Tenant{{Name: "b", VCPUs: 1, Pins: pins("0")},
 			{Name: "a", VCPUs: 1, Pins: pins("1")}},
-			[]string{"0: 0-1 node 0 package 0 of a"}, []string{"tenants a and b may run on the same cores"}},
+			[]string{"0: 0-1 node 0 package 0 of a"}, []string{"VMs a and b may run on the same cores"}},
 		{"CPUs that the host does not have do not matter",
 			[]topology.Tenant{{UUID: "u-u-i-d", VCPUs: 1, Pins: pins("6,100-200")}},
 			[]string{"3: 6-7 node 0 package 0 of u-u-i-d"}, nil},
 		{"a lab node's name is told of", []topology.Tenant{{Name: "vm00", VCPUs: 1, Pins: pins("0")}},
 			[]string{"0: 0-1 node 0 package 0 of vm00"},
-			[]string{"tenant vm00 has the name of a lab node; it counts as a tenant: where it is an earlier run " +
-				"of this " +
-				"lab, remove it first, or plan with tenants: ignore"}},
+			[]string{"VM vm00 has the name of a lab node, and counts as another VM: if it is an earlier run of this lab, " +
+				"remove it first, or plan with tenants: ignore"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -212,7 +211,7 @@ func TestCoresThatTenantsHold(t *testing.T) {
 			check(problem(t, h, l, build.Options{Tenants: test.tenants}))
 			l.Tenants = lab.TenantsIgnore
 			p := problem(t, h, l, build.Options{Tenants: test.tenants})
-			if diff := cmp.Diff([]string{"1 tenant ignored, as the lab asks: what they hold counts as free"},
+			if diff := cmp.Diff([]string{"1 other VM ignored, as the lab asks: what they hold counts as free"},
 				p.Notes); diff != "" {
 				t.Errorf("notes where tenants are ignored (-want +got):\n%s", diff)
 			}
@@ -305,7 +304,7 @@ func TestWhatTheHostKeeps(t *testing.T) {
 		if diff := cmp.Diff([]plan.Package{{ID: 0}, {ID: 1}}, p.Packages); diff != "" {
 			t.Errorf("packages (-want +got):\n%s", diff)
 		}
-		if len(notesWith(p, "package 1: the host needs it for disk sda (/), but tenants hold all its cores")) != 1 {
+		if len(notesWith(p, "package 1: the host needs it for disk sda (/), but other VMs hold all its cores")) != 1 {
 			t.Errorf("notes %q", p.Notes)
 		}
 	})

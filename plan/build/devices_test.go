@@ -243,7 +243,7 @@ func TestBundlesAndWhatStays(t *testing.T) {
 
 		{"what a tenant holds", altered(cardHost(t, gpu, sound, nic), tenant("0000:06:00.1")), asks(), []string{
 			"gpu 0000:06:00.0 bundle 0 with 0000:06:00.1; stays: it goes together with function 0000:06:00.1, of " +
-				"which: tenant web holds it", "nic 0000:41:00.0 bundle 1"}, nil},
+				"which: VM web holds it", "nic 0000:41:00.0 bundle 1"}, nil},
 		{"what is dead", cardHost(t, card{"0000:06:00.0", class3D, 1, func(d *topology.PCIDevice) {
 			d.Dead = true
 		}}), asks(),
@@ -363,7 +363,7 @@ func TestVirtualFunctions(t *testing.T) {
 			checkWellFormed(t, p)
 			d := p.Devices[0]
 			if !slices.Equal(d.FreeVFs, []int{1}) ||
-				d.Refused != "of its virtual function 0 (0000:41:00.3): tenant web holds it" {
+				d.Refused != "of its virtual function 0 (0000:41:00.3): VM web holds it" {
 				t.Errorf("device %+v", d)
 			}
 		})

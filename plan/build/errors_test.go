@@ -111,9 +111,9 @@ func TestErrorsSayWhatIsThereAndWhatToDo(t *testing.T) {
 		{"the NIC of the default route", nil, labOf(1, nics(at("0000:02:00.0"))), build.Options{},
 			"vm00: nics: 0000:02:00.0 cannot be given away: it carries the default route (eno1)"},
 		{"a tenant's GPU", altered(epyc(t), isHeld), labOf(1, gpus(at("0000:06:00.0"))), build.Options{},
-			"vm00: gpus: 0000:06:00.0 cannot be given away: tenant web holds it"},
+			"vm00: gpus: 0000:06:00.0 cannot be given away: VM web holds it"},
 		{"VFs of a tenant's NIC", altered(epyc(t), isHeld), labOf(1, vfs(at("0000:61:00.0"))), build.Options{},
-			"vm00: vfs: 0000:61:00.0 gives no virtual functions: tenant web holds it"},
+			"vm00: vfs: 0000:61:00.0 gives no virtual functions: VM web holds it"},
 		{"an address that does not keep another condition", nil,
 			labOf(1, nics(lab.DeviceRequest{Count: 1, Address: "mlx5_0", NUMANode: node(3)})), build.Options{},
 			"vm00: nics: 0000:41:00.0 is on NUMA node 2"},
@@ -234,8 +234,8 @@ func TestErrorsSayWhatIsThereAndWhatToDo(t *testing.T) {
 		{"more cores of a node than it has", nil, with(labOf(1), func(l *lab.Lab) {
 			l.Reserve.NUMA = []lab.NUMAReserve{{Node: 1, Cores: 9}}
 		}), build.Options{},
-			"host.reserve.numa_nodes: node 1: 9 cores for the host, and the node has 8 that no tenant holds: ask " +
-				"for fewer"},
+			"host.reserve.numa_nodes: NUMA node 1: 9 cores for the host, and there are 8 that no other VM holds: " +
+				"ask for fewer"},
 		{"a node reserved twice", nil, with(labOf(1), func(l *lab.Lab) {
 			l.Reserve.NUMA = []lab.NUMAReserve{{Node: 1}, {Node: 1}}
 		}), build.Options{},
@@ -243,9 +243,9 @@ func TestErrorsSayWhatIsThereAndWhatToDo(t *testing.T) {
 		{"negative reserves", nil, with(labOf(1), func(l *lab.Lab) {
 			l.Reserve.Memory = new(lab.Bytes(-1))
 			l.Reserve.NUMA = []lab.NUMAReserve{{Node: 1, Cores: -1}, {Node: 2, Memory: new(lab.Bytes(-1))}}
-		}), build.Options{}, "host.reserve.numa_nodes: node 1: -1 cores: want 0 or more\nhost.reserve.memory: -1 " +
+		}), build.Options{}, "host.reserve.numa_nodes: NUMA node 1: -1 cores: want 0 or more\nhost.reserve.memory: -1 " +
 			"bytes: want 0 or more\n" +
-			"host.reserve.numa_nodes: node 2: -1 bytes of memory: want 0 or more"},
+			"host.reserve.numa_nodes: NUMA node 2: -1 bytes of memory: want 0 or more"},
 
 		{"affinity of strangers", nil, with(labOf(2), func(l *lab.Lab) {
 			l.Affinity = []lab.Affinity{{Nodes: []string{"vm00", "vm09"}, NUMA: lab.Same},

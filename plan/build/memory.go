@@ -121,7 +121,7 @@ func (b *problemBuilder) reserveMemory(m *memoryUse) {
 		switch {
 		case !ok || r.Memory == nil: // reserveCores reports an unknown node
 		case *r.Memory < 0:
-			b.fail("", "host.reserve.numa_nodes", "node %d: %d bytes of memory: want 0 or more", r.Node,
+			b.fail("", "host.reserve.numa_nodes", "NUMA node %d: %d bytes of memory: want 0 or more", r.Node,
 				int64(*r.Memory))
 		default:
 			m.reserve[at] = uint64(*r.Memory)
@@ -137,7 +137,7 @@ func (b *problemBuilder) holdMemory(m *memoryUse) {
 		t := &b.tenants[i]
 		name := tenantName(t)
 		if t.MemoryBytes == nil {
-			b.note("tenant %s: its memory is not known and not taken off", name)
+			b.note("VM %s: its memory is not known and not taken off", name)
 			continue
 		}
 		among, where := m.usable, 0
@@ -147,12 +147,12 @@ func (b *problemBuilder) holdMemory(m *memoryUse) {
 		}
 		switch {
 		case t.MemoryNodes != nil && where == 0:
-			b.note("tenant %s: its memory is on NUMA nodes %s, which are none of the host's; it is not taken off", name,
+			b.note("VM %s: its memory is on NUMA nodes %s, which are none of the host's; it is not taken off", name,
 				*t.MemoryNodes)
 		case t.MemoryNodes == nil && len(m.bytes) > 1:
-			b.note("tenant %s: its memory is not bound to a NUMA node; taken as spread over all by their size", name)
+			b.note("VM %s: its memory is not bound to a NUMA node; taken as spread over all by their size", name)
 		case where > 1:
-			b.note("tenant %s: its memory is bound to NUMA nodes %s together; taken as spread over them by their size",
+			b.note("VM %s: its memory is bound to NUMA nodes %s together; taken as spread over them by their size",
 				name, *t.MemoryNodes)
 		}
 		for at, part := range m.spread(*t.MemoryBytes, among) {
@@ -187,7 +187,7 @@ func (b *problemBuilder) hugepagesInUse(m *memoryUse) []uint64 {
 		used = m.spread(poolsInUse(b.host.Memory.Hugepages), m.usable)
 	}
 	if b.lab.Tenants == lab.TenantsIgnore && slices.Max(used) > 0 {
-		b.note("hugepages that are in use are not taken off: tenants are ignored")
+		b.note("hugepages that are in use are not taken off: the lab ignores other VMs")
 		return make([]uint64, len(m.bytes))
 	}
 	return used

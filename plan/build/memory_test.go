@@ -88,20 +88,20 @@ func TestPagesOfNUMANodes(t *testing.T) {
 		}), lab.Reserve{}, "30 22", nil},
 		{"a tenant bound to several", altered(memoryHost(t, 32, 32, 32), func(h *topology.Host) {
 			h.Tenants = []topology.Tenant{{Name: "web", MemoryBytes: new(8 * gib), MemoryNodes: nodes("0-1")}}
-		}), lab.Reserve{}, "26 26 30", []string{"tenant web: its memory is bound to NUMA nodes 0-1 together; taken " +
+		}), lab.Reserve{}, "26 26 30", []string{"VM web: its memory is bound to NUMA nodes 0-1 together; taken " +
 			"as spread over them by their size"}},
 		{"a tenant that is not bound", altered(memoryHost(t, 32, 32), func(h *topology.Host) {
 			h.Tenants = []topology.Tenant{{Name: "web", State: "shut off", MemoryBytes: new(8 * gib)}}
-		}), lab.Reserve{}, "26 26", []string{"tenants that are shut off hold what they are given, because they may " +
+		}), lab.Reserve{}, "26 26", []string{"VMs that are shut off hold what they are given, because they may " +
 			"be started: web",
-			"tenant web: its memory is not bound to a NUMA node; taken as spread over all by their size"}},
+			"VM web: its memory is not bound to a NUMA node; taken as spread over all by their size"}},
 		{"a tenant of unknown memory", altered(memoryHost(t, 32), func(h *topology.Host) {
 			h.Tenants = []topology.Tenant{{Name: "web"}}
 		}), lab.Reserve{}, "30",
-			[]string{"tenant web: its memory is not known and not taken off"}},
+			[]string{"VM web: its memory is not known and not taken off"}},
 		{"a tenant on nodes that are not there", altered(memoryHost(t, 32), func(h *topology.Host) {
 			h.Tenants = []topology.Tenant{{Name: "web", MemoryBytes: new(8 * gib), MemoryNodes: nodes("5")}}
-		}), lab.Reserve{}, "30", []string{"tenant web: its memory is on NUMA nodes 5, which are none of the host's; " +
+		}), lab.Reserve{}, "30", []string{"VM web: its memory is on NUMA nodes 5, which are none of the host's; " +
 			"it is not taken off"}},
 		{"hugepages in use", altered(memoryHost(t, 32, 32), func(h *topology.Host) {
 			h.NUMANodes[0].Hugepages = []topology.HugepagePool{pool(gib, 10, 4), pool(2<<20, 512, 512)}

@@ -335,7 +335,7 @@ func (b *problemBuilder) memoryThere(m *memoryUse, pages int64) string {
 	text := fmt.Sprintf("%s can give %s: it has %s, keeps %s", b.name, bytesText(uint64(pages)*b.p.PageBytes),
 		roundText(m.total()), roundText(keep))
 	if held > 0 {
-		text += ", tenants hold " + roundText(held)
+		text += ", other VMs hold " + roundText(held)
 	}
 	return text + fmt.Sprintf(", and counts in pages of %s", bytesText(b.p.PageBytes))
 }

@@ -41,7 +41,7 @@ func (b *problemBuilder) addPackages() {
 	for _, id := range ids {
 		why := busy[id]
 		if why != "" && !free[id] {
-			b.note("package %d: the host needs it for %s, but tenants hold all its cores", id, why)
+			b.note("package %d: the host needs it for %s, but other VMs hold all its cores", id, why)
 			why = ""
 		}
 		b.p.Packages = append(b.p.Packages, plan.Package{ID: id, Busy: why})
@@ -75,11 +75,11 @@ func (b *problemBuilder) reserveCores() {
 			b.fail("", "host.reserve.numa_nodes", "NUMA node %d is there twice: say all of it at one place", r.Node)
 			continue
 		case r.Cores < 0:
-			b.fail("", "host.reserve.numa_nodes", "node %d: %d cores: want 0 or more", r.Node, r.Cores)
+			b.fail("", "host.reserve.numa_nodes", "NUMA node %d: %d cores: want 0 or more", r.Node, r.Cores)
 			continue
 		case r.Cores > free[r.Node]:
 			b.fail("", "host.reserve.numa_nodes",
-				"node %d: %d cores for the host, and the node has %d that no tenant holds: ask for fewer",
+				"NUMA node %d: %d cores for the host, and there are %d that no other VM holds: ask for fewer",
 				r.Node, r.Cores, free[r.Node])
 			continue
 		}
@@ -115,7 +115,7 @@ func (b *problemBuilder) reserveCores() {
 
 func (b *problemBuilder) coresThere(free int) string {
 	if held := len(b.p.Cores) - free; held > 0 {
-		return words.Count(free, "core") + " that no tenant holds, of " + words.Count(len(b.p.Cores), "core")
+		return words.Count(free, "core") + " that no other VM holds, of " + words.Count(len(b.p.Cores), "core")
 	}
 	return words.Count(free, "core")
 }

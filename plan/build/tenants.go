@@ -21,7 +21,7 @@ func (b *problemBuilder) chooseTenants(given []topology.Tenant) []topology.Tenan
 	case lab.TenantsIgnore:
 		if len(b.host.Tenants) > 0 {
 			b.note("%s ignored, as the lab asks: what they hold counts as free", words.Count(len(b.host.Tenants),
-				"tenant"))
+				"other VM"))
 		}
 		return nil
 	case lab.TenantsRead, "":
@@ -34,8 +34,8 @@ func (b *problemBuilder) chooseTenants(given []topology.Tenant) []topology.Tenan
 	})
 	for i := range tenants {
 		if slices.ContainsFunc(b.lab.Nodes, func(n lab.Node) bool { return n.Name == tenants[i].Name }) {
-			b.note("tenant %s has the name of a lab node; it counts as a tenant: where it is an earlier run of this "+
-				"lab, remove it first, or plan with tenants: ignore", tenantName(&tenants[i]))
+			b.note("VM %s has the name of a lab node, and counts as another VM: if it is an earlier run of this lab, "+
+				"remove it first, or plan with tenants: ignore", tenantName(&tenants[i]))
 		}
 	}
 	return tenants
@@ -79,7 +79,7 @@ func (b *problemBuilder) holdCores() {
 			}
 		}
 		for _, other := range slices.Sorted(maps.Keys(shared)) {
-			b.note("tenants %s and %s may run on the same cores", other, name)
+			b.note("VMs %s and %s may run on the same cores", other, name)
 		}
 		if t.State == stateOff && (holds || t.MemoryBytes != nil || len(t.Devices) > 0) {
 			off = append(off, name)
@@ -89,10 +89,10 @@ func (b *problemBuilder) holdCores() {
 		}
 	}
 	if len(off) > 0 {
-		b.note("tenants that are shut off hold what they are given, because they may be started: %s", listText(off))
+		b.note("VMs that are shut off hold what they are given, because they may be started: %s", listText(off))
 	}
 	if len(floating) > 0 {
-		b.note("tenants whose virtual CPUs are not pinned may run on the cores of the lab and disturb it: %s; pin "+
+		b.note("VMs whose virtual CPUs are not pinned may run on the cores of the lab and disturb it: %s; pin "+
 			"them, or isolate the lab's cores", listText(floating))
 	}
 }

@@ -48,11 +48,11 @@ func (b *problemBuilder) findUses() {
 		name := tenantName(&b.tenants[i])
 		for _, d := range b.tenants[i].Devices {
 			if d.Virtual { // that many are unavailable, and the NIC stays
-				setOnce(b.uses, d.PCI, "tenant "+name+" holds a virtual function of it")
+				setOnce(b.uses, d.PCI, "VM "+name+" holds a virtual function of it")
 				b.heldVFs[d.PCI]++
 				continue
 			}
-			block(d.PCI, "tenant "+name+" holds it")
+			block(d.PCI, "VM "+name+" holds it")
 			setOnce(b.holders, d.PCI, name)
 		}
 	}

@@ -161,7 +161,7 @@ func (b *problemBuilder) notGiven(kind string, device int) string {
 	case f.noVFsReason != "":
 		return f.noVFsReason
 	case totalVFs(f.sriov) > 0:
-		return "all its virtual functions are held by tenants"
+		return "all its virtual functions are held by other VMs"
 	case f.number == topology.VendorMellanox.String():
 		return "it offers no virtual functions; for a ConnectX, turn them on in its firmware (mlxconfig set " +
 			"SRIOV_EN=1 NUM_OF_VFS=8), then restart"

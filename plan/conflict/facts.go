@@ -130,7 +130,7 @@ func (c *conflict) tenantFact(name string) plan.Fact {
 	if len(has) == 0 {
 		has = others
 	}
-	f.Text = "tenant " + words.Plain(name) + " holds " + andList(has)
+	f.Text = "VM " + words.Plain(name) + " holds " + andList(has)
 	return f
 }
 

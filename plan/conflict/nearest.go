@@ -59,14 +59,14 @@ func (c *conflict) offers(keep []int) []string {
 	for _, k := range c.parts.affinity {
 		if len(out) < maxOffers && c.can(keep, withoutAffinity(k)) {
 			_, on, _ := strings.Cut(c.affinityText(k), " must be ")
-			add("where " + c.nodeList(c.members(k)) + " need not be " + on)
+			add("if " + c.nodeList(c.members(k)) + " need not be " + on)
 		}
 	}
 	moved := false
 	for _, f := range c.facts {
 		if f.Kind == plan.FactTenant && !f.Together && len(out) < maxOffers && c.can(keep, withoutTenant(f.Tenant)) {
 			moved = true
-			add("when tenant " + words.Plain(f.Tenant) + " is moved away")
+			add("if VM " + words.Plain(f.Tenant) + " is moved away")
 		}
 	}
 	if !moved {
@@ -230,7 +230,7 @@ func (c *conflict) tenantsTogether(keep []int) string {
 	if len(edits) < 2 || !c.can(keep, edits...) {
 		return ""
 	}
-	return "when tenants " + andList(names) + " are moved away"
+	return "if VMs " + andList(names) + " are moved away"
 }
 
 // leaveOut offers the last lab node that helps, or else as many as necessary.

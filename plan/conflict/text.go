@@ -177,7 +177,7 @@ func (c *conflict) message() string {
 
 func (c *conflict) reserveMessage() string {
 	free, on := freeCores(c.p)
-	text := fmt.Sprintf("of %s %d are no tenant's", words.Count(len(c.p.Cores), "core"), free)
+	text := fmt.Sprintf("of %s, no other VM holds %d", words.Count(len(c.p.Cores), "core"), free)
 	for _, n := range c.p.NUMANodes {
 		if on[n.ID] < n.ReserveCores {
 			text += fmt.Sprintf(", %d of them on NUMA node %d", on[n.ID], n.ID)
@@ -373,7 +373,7 @@ func (c *conflict) coresThere() string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(held)) {
 		if !slices.ContainsFunc(c.facts, func(f plan.Fact) bool { return f.Tenant == name }) {
-			why = append(why, fmt.Sprintf("tenant %s holds %d", words.Plain(name), held[name]))
+			why = append(why, fmt.Sprintf("VM %s holds %d", words.Plain(name), held[name]))
 		}
 	}
 	if len(why) > 0 {

@@ -96,7 +96,7 @@ func readTenants(from string) ([]topology.Tenant, error) {
 	}
 	tenants, err := parseTenants(data)
 	if err != nil {
-		err = fmt.Errorf("%s: not a list of tenants as in \"rackless inspect -o json | jq .tenants\": %w", from, err)
+		err = fmt.Errorf("%s: not a list of VMs as in \"rackless inspect -o json | jq .tenants\": %w", from, err)
 	}
 	return tenants, request(err)
 }

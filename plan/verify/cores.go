@@ -101,7 +101,7 @@ func (c *checker) tenantCores(i int) {
 		}
 	}
 	for _, tenant := range slices.Sorted(maps.Keys(held)) {
-		c.of(i, "vcpus: host CPUs %s belong to tenant %q", topology.ValidCPUs(held[tenant]), tenant)
+		c.of(i, "vcpus: host CPUs %s belong to VM %q", topology.ValidCPUs(held[tenant]), tenant)
 	}
 }
 
@@ -134,7 +134,7 @@ func (c *checker) housekeeping() {
 		c.fault("housekeeping: have %d cores, want %d as left over", hk.Cores, cores)
 	}
 	if !hk.TenantCPUs.Equal(tenants) {
-		c.fault("housekeeping: have tenant CPUs %q, want %q", hk.TenantCPUs, tenants)
+		c.fault("housekeeping: have CPUs of other VMs %q, want %q", hk.TenantCPUs, tenants)
 	}
 	want := c.p.ReserveCores
 	if r := c.l.Reserve.Cores; r != nil {
@@ -176,7 +176,7 @@ func (c *checker) extra(set string, cpus topology.CPUSet) {
 		case k.owner >= 0:
 			by = "are threads of cores of " + c.name(k.owner)
 		case k.tenant != "":
-			by = "belong to tenant " + strconv.Quote(k.tenant)
+			by = "belong to VM " + strconv.Quote(k.tenant)
 		}
 		whose[by] = append(whose[by], cpu)
 	}

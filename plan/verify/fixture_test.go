@@ -135,7 +135,7 @@ func checkProblem() *plan.Problem {
 			{ID: "0000:05:00.0", Kind: plan.KindNIC, NUMANode: new(0), Bundle: 2, Functions: []string{"0000:05:00.0"},
 				Whole: true, RateMbps: 100_000, RDMA: true},
 			{ID: "0000:41:00.0", Kind: plan.KindNIC, NUMANode: new(1), Bundle: 3, Functions: []string{"0000:41:00.0"},
-				Refused: "of its virtual function 0 (0000:41:00.2): tenant web holds it", RateMbps: 25_000, RDMA: true,
+				Refused: "of its virtual function 0 (0000:41:00.2): VM web holds it", RateMbps: 25_000, RDMA: true,
 				VFs: 5, FreeVFs: []int{1, 2, 3, 4, 5}}},
 		Paths: []plan.PairPath{
 			{A: 0, B: 1, Class: "PXB", Steps: 1}, {A: 0, B: 2, Class: "SYS", Steps: 4},

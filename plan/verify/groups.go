@@ -108,11 +108,11 @@ func (c *checker) tenantDevices(of func(string) int) {
 	for _, t := range c.h.Tenants {
 		for _, d := range t.Devices {
 			if i := of(d.PCI.String()); i >= 0 {
-				c.of(i, "devices: %s belongs to tenant %q", d.PCI, tenantName(&t))
+				c.of(i, "devices: %s belongs to VM %q", d.PCI, tenantName(&t))
 			}
 			if parent, ok := pf[d.PCI]; ok {
 				if i := of(parent.String()); i >= 0 {
-					c.of(i, "devices: %s has a virtual function, %s, that belongs to tenant %q", parent, d.PCI,
+					c.of(i, "devices: %s has a virtual function, %s, that belongs to VM %q", parent, d.PCI,
 						tenantName(&t))
 				}
 			}

@@ -313,7 +313,7 @@ func (c *checker) cpuArg(arg, name, value string, given topology.CPUSet) {
 		return
 	}
 	if !set.Equal(given) {
-		c.fault("kernel_args: %s: have CPUs %s, want %s, all of the cores of lab nodes, and of tenants that are "+
+		c.fault("kernel_args: %s: have CPUs %s, want %s, all of the cores of lab nodes, and of VMs that are "+
 			"isolated", name, set, given)
 	}
 }

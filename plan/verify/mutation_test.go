@@ -80,17 +80,17 @@ var checkMutations = []struct {
 	}, `cores: have 3 in the plan and 2 by its CPUs, want 2`},
 	{"a core is a tenant's", func(c *checkCase) {
 		c.pl.Nodes[1].VCPUs = []int{6, 3}
-	}, `lab node "vm01": vcpus: host CPUs 3,15 belong to tenant "web"`},
+	}, `lab node "vm01": vcpus: host CPUs 3,15 belong to VM "web"`},
 	{"a tenant has moved onto a core", func(c *checkCase) {
 		c.h.Tenants = append(c.h.Tenants, topology.Tenant{Name: "db", Pins: []topology.Pin{{CPUs: topology.CPUs(7)}}})
-	}, `lab node "vm01": vcpus: host CPUs 7,19 belong to tenant "db"`},
+	}, `lab node "vm01": vcpus: host CPUs 7,19 belong to VM "db"`},
 	{"a tenant has moved onto housekeeping", func(c *checkCase) {
 		c.h.Tenants = append(c.h.Tenants, topology.Tenant{UUID: "5b1", VCPUs: 1, Floating: new(topology.CPUs(10))})
-	}, `housekeeping: CPUs 10,22 belong to tenant "5b1"`},
+	}, `housekeeping: CPUs 10,22 belong to VM "5b1"`},
 	{"a tenant's device has become the lab's", func(c *checkCase) {
 		c.h.Tenants = append(c.h.Tenants, topology.Tenant{Name: "db",
 			Devices: []topology.TenantDevice{{PCI: checkAddr("0000:81:00.0")}}})
-	}, `lab node "vm01": devices: 0000:81:00.0 belongs to tenant "db"`},
+	}, `lab node "vm01": devices: 0000:81:00.0 belongs to VM "db"`},
 
 	// Housekeeping.
 	{"housekeeping has a thread of a lab node's core", func(c *checkCase) {
@@ -100,7 +100,7 @@ var checkMutations = []struct {
 	{"housekeeping has a tenant's CPU", func(c *checkCase) {
 		c.pl.Housekeeping.CPUs = topology.CPUs(0, 10, 11, 12, 15, 22, 23)
 	},
-		`housekeeping: CPUs 15 belong to tenant "web"`},
+		`housekeeping: CPUs 15 belong to VM "web"`},
 	{"housekeeping has a CPU that is not there", func(c *checkCase) {
 		c.pl.Housekeeping.CPUs = topology.CPUs(0, 10, 11, 12, 22, 23, 24)
 	},
