@@ -58,7 +58,7 @@ func (r *Rack) Claims(ctx context.Context) (all []string, err error) {
 	adapters, err := r.Adapters(ctx)
 	for _, a := range adapters {
 		if a.Refused > 0 {
-			all = append(all, fmt.Sprintf("%s has claimed a RoCE address of another node's adapter", a.Node))
+			all = append(all, fmt.Sprintf("%s has claimed a RoCE address of another node's NIC", a.Node))
 		}
 	}
 	return all, err
@@ -75,7 +75,7 @@ func (r *Rack) Adapted(node, nic string) (Adapted, int, error) {
 		}
 		a, ok := r.runtime.(Adapted)
 		if !ok || !n.ConnectX() {
-			return nil, 0, fmt.Errorf("node %s has no emulated adapter: its lab file says nic: %s; use nic: "+
+			return nil, 0, fmt.Errorf("node %s has no emulated ConnectX: its lab file says nic: %s; use nic: "+
 				"connectx-4-lx", node, n.NIC)
 		}
 		for i := range n.NICs {

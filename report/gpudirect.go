@@ -189,7 +189,7 @@ func newGPUTable(p pair, all map[gpuPlace]*gpuFigures, paths []record.GPUPath) g
 		t.Notes = append(t.Notes, "No count proves the figures with a dash.")
 	}
 	if rates := modelledRates(paths); rates != "" {
-		t.Notes = append(t.Notes, "Modelled: the adapters reach GPUs no faster than the profile of the nodes says, "+
+		t.Notes = append(t.Notes, "Modelled: the NICs reach GPUs no faster than the profile of the nodes says, "+
 			"by path: "+
 			rates+".")
 	}

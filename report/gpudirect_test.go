@@ -133,7 +133,7 @@ func TestNoTableWithoutGPUs(t *testing.T) {
 // Other paths have no such note.
 func TestModelledRatesAreCalledModelled(t *testing.T) {
 	t.Parallel()
-	const note = "Modelled: the adapters reach GPUs no faster than the profile of the nodes says, by path: PIX 195 " +
+	const note = "Modelled: the NICs reach GPUs no faster than the profile of the nodes says, by path: PIX 195 " +
 		"Gb/s, PHB 150 Gb/s."
 	for _, set := range []bool{false, true} {
 		d := gpuRecord()

@@ -48,9 +48,9 @@ func emulatedNICs(d record.Record) string {
 	case cards == 0:
 		return soft
 	case cards < len(d.Nodes):
-		return "ConnectX adapters and " + soft
+		return "ConnectX NICs and " + soft
 	}
-	return "ConnectX adapters"
+	return "ConnectX NICs"
 }
 
 func summaryOf(d record.Record, r *results, unit func(string) string) string {

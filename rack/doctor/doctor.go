@@ -93,7 +93,7 @@ func (d *doctor) add(id, title string, f finding.Finding) {
 func (d *doctor) run(ctx context.Context) {
 	d.progress.Begin("QEMU")
 	d.add("qemu", "QEMU", d.checkQEMU(ctx))
-	d.add("connectx", "ConnectX adapters", d.checkConnectX(ctx))
+	d.add("connectx", "ConnectX NICs", d.checkConnectX(ctx))
 	d.add("home", "shared /home", d.checkHome())
 	d.progress.Begin("image")
 	d.add("image", "node image", d.checkImage(ctx))

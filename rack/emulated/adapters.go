@@ -78,7 +78,7 @@ func (a *adapters) sync(l *lab.Lab) error {
 				errs = append(errs, a.remove(name))
 			}
 			if err := a.add(n, i); err != nil {
-				errs = append(errs, fmt.Errorf("adapter %s: %w", name, err))
+				errs = append(errs, fmt.Errorf("NIC %s: %w", name, err))
 			}
 		}
 	}
@@ -163,7 +163,7 @@ func (a *adapters) restore(node, template string) error {
 	for i := 0; ; i++ {
 		have := a.there[rack.PortName(node, i)]
 		if have == nil && i == 0 {
-			return fmt.Errorf("node %s has no adapter", node)
+			return fmt.Errorf("node %s has no ConnectX", node)
 		}
 		if have == nil {
 			return a.gpus.restore(node, template)

@@ -88,7 +88,7 @@ func restores(t *testing.T, a *adapters) {
 			t.Fatal(err)
 		}
 	}
-	for node, want := range map[string]string{"b": "another adapter model", "c": "node c has no adapter"} {
+	for node, want := range map[string]string{"b": "another adapter model", "c": "node c has no ConnectX"} {
 		if err := a.restore(node, template); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("node %s: got %v, want %s", node, err, want)
 		}

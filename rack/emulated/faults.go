@@ -50,7 +50,7 @@ func (a *adapters) fail(f *fault) error {
 	kind := connectx.Fault(f.Kind)
 	switch {
 	case have == nil:
-		return fmt.Errorf("there is no adapter %s", f.Port)
+		return fmt.Errorf("there is no NIC %s", f.Port)
 	case f.Reset:
 		have.Port.ResetFunction()
 	case kind != connectx.Healthy && !slices.Contains(connectx.Faults(), kind):
@@ -135,7 +135,7 @@ func (r *emulatedLab) Adapters(ctx context.Context) ([]checks.Adapter, error) {
 	got, err := ask(ctx, r.Dir, request{List: true})
 	if err != nil {
 		return nil, fmt.Errorf("lab %s: its daemon does not answer: %w; rackless up starts it, and the nodes that had "+
-			"adapters, again", r.Lab.Name, err)
+			"ConnectX NICs, again", r.Lab.Name, err)
 	}
 	return got.Adapters, nil
 }
@@ -214,7 +214,7 @@ func (r *emulatedLab) mend(ctx context.Context, node string) error {
 		return fmt.Errorf("lab %s has no node %s", r.Lab.Name, node)
 	}
 	n := r.Lab.Nodes[i]
-	late := fmt.Errorf("node %s: its driver did not recover the adapter within %v; rackless exec %s -- dmesg says "+
+	late := fmt.Errorf("node %s: its driver did not recover the NIC within %v; rackless exec %s -- dmesg says "+
 		"why; rackless down and up start the node again", node, mendLimit, node)
 	ctx, cancel := context.WithTimeoutCause(ctx, mendLimit, late)
 	defer cancel()

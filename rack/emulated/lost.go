@@ -61,7 +61,7 @@ func findLost(ctx context.Context, dir string, s *rack.State) (map[string]string
 	}
 	for _, a := range got.Adapters {
 		if n, ok := s.Node(a.Node); ok && n.Adapters != nil && !a.Connected && lost[a.Node] == "" {
-			lost[a.Node] = "the connection to its adapter of " + a.NIC + " ended"
+			lost[a.Node] = "the connection to its NIC " + a.NIC + " ended"
 		}
 	}
 	for _, g := range got.GPUs {

@@ -69,7 +69,7 @@ func TestNodesThatLostTheirAdapters(t *testing.T) {
 	}{
 		"all are connected": {adapters(true, true, true), nil, &alive, map[string]string{}},
 		"one has lost its machine": {adapters(true, false, true), nil, &alive,
-			map[string]string{"a": "the connection to its adapter of eth1 ended"}},
+			map[string]string{"a": "the connection to its NIC eth1 ended"}},
 		"a GPU has lost its machine": {adapters(true, true, true), []listedGPU{{Node: "a",
 			Status: gpu.Status{Connected: true}},
 			{Node: "b"}}, &alive, map[string]string{"b": "the connection to its GPU 0 ended"}},

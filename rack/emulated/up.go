@@ -176,7 +176,7 @@ func (u *upRun) chooseEmulator(ctx context.Context, old *rack.State) error {
 			return fmt.Errorf("lab %s: its GPUs need a ConnectX beside them: %w", u.Lab.Name, why)
 		}
 		if slices.ContainsFunc(u.Lab.Nodes, func(n lab.Node) bool { return n.NUMANodes() > 0 }) {
-			return fmt.Errorf("lab %s: its NICs in NUMA nodes are ConnectX adapters: %w", u.Lab.Name, why)
+			return fmt.Errorf("lab %s: its NICs in NUMA nodes are ConnectX: %w", u.Lab.Name, why)
 		}
 		u.progress.Note("the nodes have virtio NICs with soft RoCE instead of a ConnectX: %v", why)
 		u.setNICs(func(lab.Node) lab.NICModel { return lab.NICVirtio })

@@ -131,7 +131,7 @@ func Run(ctx context.Context, r Runner, o Options) (*Result, error) {
 	if p := probed[0]; res.Transport == OFI && p.lacksOFI() {
 		why := ""
 		if o.Transport != OFI {
-			why = ", and its UCX gives up on soft RoCE: have ConnectX adapters (nic: connectx-5), start Open MPI, " +
+			why = ", and its UCX gives up on soft RoCE: have ConnectX NICs (nic: connectx-5), start Open MPI, " +
 				"or use TCP"
 		}
 		return nil, fmt.Errorf("%s: this MPICH has no libfabric (%s)%s", nodes[0].Node, p.device, why)

@@ -120,7 +120,7 @@ func Check(ctx context.Context, r *rack.Rack, done func(nodes int)) (*Report, er
 		return nil, err
 	}
 	if len(out.Pairs) == 0 {
-		return nil, fmt.Errorf("lab %s has no GPU with an RDMA adapter: set gpus: 1 and image: debian-13+gpu in its "+
+		return nil, fmt.Errorf("lab %s has no GPU with an RDMA NIC: set gpus: 1 and image: debian-13+gpu in its "+
 			"file",
 			out.Lab)
 	}
@@ -180,7 +180,7 @@ func parse(stdout []byte) (all []line, err error) {
 		}
 		if l.End {
 			if want := l.GPUs * len(l.Devices); want != len(all) {
-				return nil, fmt.Errorf("it has %d pairs of GPUs and adapters, and told of %d", want, len(all))
+				return nil, fmt.Errorf("it has %d pairs of GPUs and NICs, and reported %d", want, len(all))
 			}
 			return all, nil
 		}
@@ -218,7 +218,7 @@ func (p *Pair) count(l line, before, after []rack.VRAM) {
 	p.Written, p.Read = new(is.Written-was.Written), new(is.Read-was.Read)
 	if p.Status == finding.OK && (*p.Written < uint64(p.Bytes) || *p.Read < uint64(p.Bytes)) {
 		p.Status, p.Step = finding.Failed, "count"
-		p.Error = fmt.Sprintf("the adapter has written %d and read %d bytes of this GPU's memory, and not %d",
+		p.Error = fmt.Sprintf("the NIC has written %d and read %d bytes of this GPU's memory, and not %d",
 			*p.Written,
 			*p.Read, p.Bytes)
 	}

@@ -112,7 +112,7 @@ func TestPairsWithoutProof(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "the adapter has written 4194303 and read 4194303 bytes of this GPU's memory, and not 4194304"
+	const want = "the NIC has written 4194303 and read 4194303 bytes of this GPU's memory, and not 4194304"
 	for _, p := range pairs {
 		if p.Status != finding.Failed || p.Step != "count" || p.Error != want {
 			t.Errorf("%+v", p)
@@ -136,7 +136,7 @@ func TestOutputThatIsNotWhole(t *testing.T) {
 	lines := strings.SplitAfter(strings.TrimSpace(whole), "\n")
 	for what, tt := range map[string]struct{ output, want string }{
 		"cut off":        {strings.Join(lines[:4], ""), "its output is cut off"},
-		"a line missing": {strings.Join(lines[1:], ""), "it has 4 pairs of GPUs and adapters, and told of 3"},
+		"a line missing": {strings.Join(lines[1:], ""), "it has 4 pairs of GPUs and NICs, and reported 3"},
 		"another text":   {"FAILED: ibv_get_device_list\n", "line 1 of its output: invalid character"},
 		"nothing":        {"", "its output is cut off"},
 	} {

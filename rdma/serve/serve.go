@@ -168,7 +168,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	case <-ctx.Done():
 		return nil
 	case err := <-cut:
-		return fmt.Errorf("the switch that the adapters are joined to has ended the connection: %w", err)
+		return fmt.Errorf("the switch that the NICs are joined to has ended the connection: %w", err)
 	}
 }
 

@@ -287,7 +287,7 @@ func (h *Host) start(ctx context.Context, qemu vm.Emulator, o Options, t *vm.Tem
 	if err := conn.Close(); err != nil || t == nil || !h.Profile.comesLate() {
 		return err
 	}
-	o.Progress.Begin("find the adapters and GPUs")
+	o.Progress.Begin("find the NICs and GPUs")
 	return h.findAdapters(ctx)
 }
 

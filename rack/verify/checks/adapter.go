@@ -241,7 +241,7 @@ func explained(out, adapters []finding.Finding) {
 func Broken(l *lab.Lab, all []Adapter, node, nic string) error {
 	for _, f := range adapterFindings(l, states(all)) {
 		if f.Status == finding.Failed && f.Subject == node+" "+nic {
-			return fmt.Errorf("%s: the adapter of %s has failed (%s): %s; %s", node, nic, f.ID, f.Have, f.Fix)
+			return fmt.Errorf("%s: the NIC %s has failed (%s): %s; %s", node, nic, f.ID, f.Have, f.Fix)
 		}
 	}
 	return nil

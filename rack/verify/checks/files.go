@@ -87,9 +87,9 @@ func sendFiles(ctx context.Context, server, client lab.Node, known []finding.Fin
 		}
 	}
 	if len(wrong) > 0 {
-		return outcome(finding.Failed, strings.Join(wrong, "; "), "an error of the adapter or of QEMU: results of "+
+		return outcome(finding.Failed, strings.Join(wrong, "; "), "an error of the NIC or of QEMU: results of "+
 			"this lab are worth nothing; rackless logs "+server.Name+
-			" and rackless nic ls say what QEMU and the adapter say")
+			" and rackless nic ls say what QEMU and the NIC say")
 	}
 	f.Have = fmt.Sprintf("%d files have their sums", len(names))
 	return f

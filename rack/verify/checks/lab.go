@@ -125,7 +125,7 @@ func silent(id, node, why, fix string) finding.Finding {
 }
 
 func notRead(node string, why finding.Finding) finding.Finding {
-	f := silent(IDLink, node, "not read, as the node's kernel would wait for its adapter: "+why.Have, why.Fix)
+	f := silent(IDLink, node, "not read, as the node's kernel would wait for its NIC: "+why.Have, why.Fix)
 	f.Evidence = why.ID
 	return f
 }
