@@ -154,7 +154,7 @@ func FoldedFindings(all []finding.Finding, color bool, width int) (said string, 
 			continue
 		}
 		node, _, _ := strings.Cut(f.Subject, " ")
-		if node == "lab" {
+		if node == "lab" || node == "NUMA" {
 			node = f.Subject
 		}
 		i, known := at[node]

@@ -313,7 +313,7 @@ func confounds(runs []Observation) []string {
 			"another plan", strings.Join(first.Placed, ", "), strings.Join(now.Placed, ", "))
 		for _, d := range now.Devices {
 			if strings.HasSuffix(d, " -1") {
-				add("%s: its NUMA node is not known in the node, so what binds to it by NUMA node binds to node 0",
+				add("%s: its NUMA node is not known in the VM, so what binds to it by NUMA node binds to NUMA node 0",
 					strings.TrimSuffix(d, " -1"))
 			}
 		}

@@ -104,7 +104,7 @@ func copyPlaceCauses(side *Side) []Cause {
 			continue
 		}
 		return []Cause{{What: "wrong NUMA node", Possible: slices.Contains(side.MemoryNodes, *g.NUMANode),
-			Evidence: fmt.Sprintf("the GPU at %s is on NUMA node %d of %s, and the memory was taken from node %s",
+			Evidence: fmt.Sprintf("the GPU at %s is on NUMA node %d of %s, and the memory was taken from NUMA node %s",
 				g.Address, *g.NUMANode, side.Node, numbers(side.MemoryNodes)),
 			Fix: fmt.Sprintf("measure with --numa %d, or without --cpu and --numa: nvbandwidth then takes the "+
 				"CPUs that are nearest to each GPU", *g.NUMANode)}}

@@ -406,8 +406,8 @@ func (r *route) placeCauses() []Cause {
 		if g := s.GPU; g != nil && r.gpu {
 			if g.NUMANode >= 0 && g.NUMANode != *s.NUMANode {
 				out = append(out, Cause{What: "wrong NUMA node",
-					Evidence: fmt.Sprintf("%s, and the memory of %s on node %d", device, g.Name, g.NUMANode),
-					Fix:      fmt.Sprintf("use a GPU on NUMA node %d, or a NIC on node %d", *s.NUMANode, g.NUMANode)})
+					Evidence: fmt.Sprintf("%s, and the memory of %s on NUMA node %d", device, g.Name, g.NUMANode),
+					Fix:      fmt.Sprintf("use a GPU on NUMA node %d, or a NIC on NUMA node %d", *s.NUMANode, g.NUMANode)})
 			}
 			continue
 		}
@@ -420,9 +420,9 @@ func (r *route) placeCauses() []Cause {
 		if s.Near.Len() > 0 {
 			options = fmt.Sprintf("--cpu %v %s", s.Near, options)
 		}
-		where := "ran on CPUs of node " + numbers(s.CPUNodes)
+		where := "ran on CPUs of NUMA node " + numbers(s.CPUNodes)
 		if near {
-			where = "was free to run on CPUs of nodes " + numbers(s.CPUNodes)
+			where = "was free to run on CPUs of NUMA nodes " + numbers(s.CPUNodes)
 		}
 		if r.Foreign {
 			where = "may have run on another: the log does not tell its CPUs"

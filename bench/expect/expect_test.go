@@ -105,7 +105,7 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 			way: onGPU("GPU 4", 1), verdict: VerdictShort, bound: 196.03,
 			causes: []string{"one flow on a bond", "wrong NUMA node"},
 			says: []string{"63.4 %", "mlx5_bond_0 (0000:41:00.0) is on NUMA node 0 of vm01, and the memory of GPU " +
-				"4 on node 1"}},
+				"4 on NUMA node 1"}},
 		// No known fact distinguishes its path from that of GPU 0, which is as fast as the port.
 		{name: "a slow path in one NUMA node", test: "ib_write_bw/cuda2", bytes: 65536, value: 178.81,
 			way: func() Path {
@@ -136,7 +136,7 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 			bound: 24.469, causes: []string{"contention for CPUs", "loss", "wrong NUMA node"},
 			says: []string{"32.2 % of the wire, which carries 24.47 Gb/s (25 Gb/s, MTU 4200",
 				"64 threads wanted to run on the 64 CPUs", "TCP sent 6 segments again",
-				"free to run on CPUs of nodes 0, 2"}},
+				"free to run on CPUs of NUMA nodes 0, 2"}},
 		{name: "the same with isolated CPUs: no harm done, so none is named", test: "iperf3", value: 24.1,
 			way: contended, verdict: VerdictWire, bound: 24.469},
 		{name: "two bytes", test: "ib_write_bw", bytes: 2,
@@ -252,10 +252,10 @@ func TestJudgementsOfRecordedCopies(t *testing.T) {
 			causes: []string{"PCIe Gen 4 x4 link"}, says: []string{"the GPU at 0000:07:00.0"}},
 		{name: "memory of the other NUMA node", value: 5, way: far, verdict: VerdictShort, bound: 28.807,
 			causes: []string{"wrong NUMA node"},
-			says: []string{"0000:06:00.0 is on NUMA node 1 of vm00, and the memory was taken from node 0",
+			says: []string{"0000:06:00.0 is on NUMA node 1 of vm00, and the memory was taken from NUMA node 0",
 				"measure with --numa 1, or without --cpu and --numa"}},
 		{name: "memory of any NUMA node", value: 5, way: free, verdict: VerdictShort, bound: 28.807,
-			causes: []string{"wrong NUMA node"}, says: []string{"from node 0, 1"}},
+			causes: []string{"wrong NUMA node"}, says: []string{"from NUMA node 0, 1"}},
 		{name: "stolen time", value: 5, way: stolen, verdict: VerdictShort, bound: 28.807,
 			causes: []string{"contention for CPUs"}},
 		{name: "nothing explains it", value: 5, way: gpu(16, 16, 16, 16), verdict: VerdictNoCause, bound: 28.807,
@@ -470,7 +470,7 @@ func TestStolenTimeAndFarCPUsAreNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"is on NUMA node 1 of vm01, and the tool ran on CPUs of node 0",
+	for _, want := range []string{"is on NUMA node 1 of vm01, and the tool ran on CPUs of NUMA node 0",
 		"measure with --cpu 8-15 --numa 1",
 		"CPUs of vm01 had work and were not let run for 25.0 % of the time; CPUs of vm00"} {
 		if !strings.Contains(string(text), want) {

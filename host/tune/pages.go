@@ -46,8 +46,8 @@ func (e *MissingError) Error() string {
 		return text + "; the kernel arguments of the plan set them aside at boot: start the machine again, and " +
 			"go on then"
 	}
-	return text + fmt.Sprintf("; stop what uses node %d and try again, or let the kernel arguments of the plan set "+
-		"them aside at boot", e.NUMANode)
+	return text + fmt.Sprintf("; stop what uses NUMA node %d and try again, or let the kernel arguments of the plan "+
+		"set them aside at boot", e.NUMANode)
 }
 
 // NeedsReboot implements [change.RebootError].

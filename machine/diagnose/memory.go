@@ -51,7 +51,7 @@ func fewerPages(v *view, add func(finding.Finding)) {
 			continue // RL041, or unknown
 		}
 		f := finding.Finding{Subject: "host",
-			Fix: "ask for them per node on the kernel command line (hugepagesz=" + kernelSize(bytes) +
+			Fix: "ask for them per NUMA node on the kernel command line (hugepagesz=" + kernelSize(bytes) +
 				" hugepages=0:N,1:N) and reboot"}
 		// Check each node only if the total is right.
 		if total < ask.total {

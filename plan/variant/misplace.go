@@ -20,8 +20,8 @@ func (a *arranger) misplace() error {
 	free := a.housekeeping()
 	for i := range nodes {
 		if err := a.move(&nodes[i], free); err != nil {
-			return fmt.Errorf("node %s: no NUMA node is wrong for it: no other node of its size is on another "+
-				"one, and %w", nodes[i].Name, err)
+			return fmt.Errorf("lab node %s: no NUMA node is wrong for it: no other lab node of its size is on "+
+				"another one, and %w", nodes[i].Name, err)
 		}
 	}
 	return nil
@@ -95,8 +95,8 @@ func (a *arranger) move(n *plan.Node, free map[int][]*topology.Core) error {
 	free[to] = free[to][len(n.VCPUs):]
 	n.Memory = []plan.NodeMemory{{NUMANode: to, Bytes: n.MemoryBytes, PageBytes: pageSize(n)}}
 	n.Cells = []plan.Cell{{NUMANodes: []int{to}, VCPUs: len(n.VCPUs), Bytes: n.MemoryBytes, Distances: []int{10}}}
-	a.plan.Notes = append(a.plan.Notes, fmt.Sprintf("node %s is on housekeeping cores of NUMA node %d, which are not "+
-		"isolated", n.Name, to))
+	a.plan.Notes = append(a.plan.Notes, fmt.Sprintf("lab node %s is on housekeeping cores of NUMA node %d, which are "+
+		"not isolated", n.Name, to))
 	return nil
 }
 

@@ -55,7 +55,7 @@ func Pages(p *plan.Plan, bytes uint64) (*plan.Plan, error) {
 		n := &v.Nodes[i]
 		for k, m := range n.Memory {
 			if bytes > 0 && m.Bytes%bytes != 0 {
-				return nil, fmt.Errorf("node %s: %d bytes on NUMA node %d are no whole pages of %d bytes", n.Name,
+				return nil, fmt.Errorf("lab node %s: %d bytes on NUMA node %d are no whole pages of %d bytes", n.Name,
 					m.Bytes, m.NUMANode, bytes)
 			}
 			n.Memory[k].PageBytes = bytes

@@ -158,7 +158,7 @@ func TestLevelsThatCannotBeHadSayWhy(t *testing.T) {
 		level, want string
 	}{
 		{one, h, "elsewhere", "placement \"elsewhere\": want one of [default"},
-		{one, h, WrongNUMA, "node vm00: no NUMA node is wrong for it: no other node of its size is on another one, " +
+		{one, h, WrongNUMA, "lab node vm00: no NUMA node is wrong for it: no other lab node of its size is on another one, " +
 			"and it is on"},
 		{hidden, h, PinNUMA, "set guest_numa: on in the lab"},
 		{small, &noSMT, PinSMT, "one thread each"},

@@ -177,7 +177,7 @@ func (r *hostSite) within(p *plan.Plan) error {
 	for _, n := range p.Nodes {
 		if outside := topology.CPUs(n.VCPUs...).Difference(allowed); !n.Unpinned && !outside.IsEmpty() {
 			return fmt.Errorf("node %s would be on CPUs %s, and machine.slice has CPUs %s alone: give the lab "+
-				"another node of this size on another NUMA node, with which it changes places, "+
+				"another lab node of this size on another NUMA node, with which it changes places, "+
 				"or have the host booted with isolcpus, which makes no slices (rackless rollback, then rackless "+
 				"prepare without --no-reboot)", n.Name, outside, allowed)
 		}

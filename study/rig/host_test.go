@@ -79,7 +79,7 @@ func TestWhatAHostDoesNotHaveIsRefusedBeforeAnythingIsMeasured(t *testing.T) {
 		{"no siblings, or no such CPU", "qemu:///session", "  placement: [pin, pin+numa+smt]\n",
 			"factor placement: level pin+numa+smt: node vm00: its cores have one thread each"},
 		{"nowhere wrong to go", "qemu:///session", "  placement: [pin, wrong-numa]\n",
-			"factor placement: level wrong-numa: node vm00: no NUMA node is wrong for it"},
+			"factor placement: level wrong-numa: lab node vm00: no NUMA node is wrong for it"},
 		{"pages that are not there", "qemu:///session", "  hugepages: [off, 1GiB]\n",
 			"are no whole pages of 1073741824 bytes"},
 		{"a plan that isolates nothing", "qemu:///session", "  isolation: [cpuset, isolcpus]\n",
@@ -169,7 +169,8 @@ func TestNodesStayWithinThePartition(t *testing.T) {
 	}{
 		{"as planned", "0-2", plan.Node{Name: "vm00", VCPUs: []int{1, 2}}, ""},
 		{"on a CPU of the host's", "0-2\n", plan.Node{Name: "vm00", VCPUs: []int{2, 6}},
-			"node vm00 would be on CPUs 6, and machine.slice has CPUs 0-2 alone: give the lab another node"},
+			"node vm00 would be on CPUs 6, and machine.slice has CPUs 0-2 alone: give the lab " +
+				"another lab node"},
 		{"pinned nowhere", "0-2", plan.Node{Name: "vm00", VCPUs: []int{2, 6}, Unpinned: true}, ""},
 		{"the slice is not limited", "\n", plan.Node{Name: "vm00", VCPUs: []int{6}}, ""},
 		{"there is no slice", "", plan.Node{Name: "vm00", VCPUs: []int{6}}, ""},

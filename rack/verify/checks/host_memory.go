@@ -38,7 +38,7 @@ func (c *hostCheck) up(node string) bool {
 // hugepages checks pools, and free pages for the nodes that do not run yet.
 func (c *hostCheck) hugepages() {
 	for _, want := range c.p.Hugepages {
-		subject := fmt.Sprintf("node %d", want.NUMANode)
+		subject := fmt.Sprintf("NUMA node %d", want.NUMANode)
 		dir := fmt.Sprintf("/sys/devices/system/node/node%d/hugepages/hugepages-%dkB/", want.NUMANode,
 			want.PageBytes>>10)
 		unit := " of " + words.Exact(want.PageBytes)

@@ -251,10 +251,10 @@ func TestEachFaultOfAHostIsFound(t *testing.T) {
 		{"a NUMA node has too few pages, and none left", epyc, func(c *planCase) {
 			pool := &c.h.NUMANodes[1].Hugepages[len(c.h.NUMANodes[1].Hugepages)-1]
 			pool.Total, pool.Free = 4, new(uint64(4))
-		}, []string{"failed hugepages | node 1 | 4 of 1 GiB", "failed hugepages-free | node 1 | 4 of 1 GiB"}},
+		}, []string{"failed hugepages | NUMA node 1 | 4 of 1 GiB", "failed hugepages-free | NUMA node 1 | 4 of 1 GiB"}},
 		{"somebody has the pages", epyc, func(c *planCase) {
 			c.h.NUMANodes[1].Hugepages[len(c.h.NUMANodes[1].Hugepages)-1].Free = new(uint64(0))
-		}, []string{"failed hugepages-free | node 1 | 0 of 1 GiB"}},
+		}, []string{"failed hugepages-free | NUMA node 1 | 0 of 1 GiB"}},
 		{"the lab itself has the pages", epyc, func(c *planCase) {
 			for i := range c.h.NUMANodes {
 				for k := range c.h.NUMANodes[i].Hugepages {
@@ -267,14 +267,14 @@ func TestEachFaultOfAHostIsFound(t *testing.T) {
 		}, nil},
 		{"there is no such NUMA node", epyc, func(c *planCase) {
 			c.h.NUMANodes = slices.DeleteFunc(c.h.NUMANodes, func(n topology.NUMANode) bool { return n.ID == 3 })
-		}, []string{"failed hugepages | node 3 | the host has no NUMA node 3",
-			"failed hugepages-free | node 3 | the host has no NUMA node 3"}},
+		}, []string{"failed hugepages | NUMA node 3 | the host has no NUMA node 3",
+			"failed hugepages-free | NUMA node 3 | the host has no NUMA node 3"}},
 		{"the kernel has no pages of the size", epyc, func(c *planCase) {
 			c.h.NUMANodes[2].Hugepages = []topology.HugepagePool{{SizeBytes: 2 << 20}}
-		}, []string{"failed hugepages | node 2 | no pages of that size",
-			"failed hugepages-free | node 2 | no pages of that size"}},
+		}, []string{"failed hugepages | NUMA node 2 | no pages of that size",
+			"failed hugepages-free | NUMA node 2 | no pages of that size"}},
 		{"pages are not known", epyc, func(c *planCase) { c.h.NUMANodes[2].Hugepages = nil },
-			[]string{"unknown hugepages | node 2 | not known", "unknown hugepages-free | node 2 | not known"}},
+			[]string{"unknown hugepages | NUMA node 2 | not known", "unknown hugepages-free | NUMA node 2 | not known"}},
 		{"no hugetlbfs of the size", epyc, func(c *planCase) { c.run.HugeMounts = c.run.HugeMounts[:1] },
 			[]string{"failed hugetlbfs | pages of 1 GiB | /dev/hugepages has pages of 2 MiB"}},
 		{"mounts are not known", epyc, func(c *planCase) { c.run.HugeMounts = nil }, []string{"unknown hugetlbfs"}},
