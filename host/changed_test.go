@@ -199,7 +199,7 @@ func TestAPreparationIsNotBegunOnWhatHasChangedInTheMeantime(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-		}, "this host is not prepared for a lab any more: it was rolled back in the meantime"},
+		}, "this host is not prepared for a lab any more: it was undone in the meantime"},
 		{"goes on, and it was rolled back and prepared anew", true, func(t *testing.T, s host.Store, p *host.Prepared) {
 			other := *p
 			other.Made = p.Made.Add(time.Second)

@@ -157,10 +157,10 @@ func Unrecorded(j *change.Journal, marks []string) error {
 	}
 	text := "this host may not be as it was"
 	if j.Gap() != "" {
-		text += ": its journal was damaged, and only what it still knew was taken back (" + j.Gap() + ")"
+		text += ": its journal was damaged, and only what it still knew was undone (" + j.Gap() + ")"
 	}
 	if len(marks) > 0 {
-		text += "\nmade by rackless prepare, and not in its journal; take it back by hand:\n  " +
+		text += "\nmade by rackless prepare, and not in its journal; undo it by hand:\n  " +
 			strings.Join(marks, "\n  ")
 	}
 	return errors.New(text)

@@ -78,8 +78,8 @@ func (s Store) Load() (*Prepared, error) {
 		return nil, fmt.Errorf("%s: %w; rackless rollback needs only the journal beside it", s.file(), err)
 	}
 	if f.Schema != schema || f.Plan == nil || f.Host == nil {
-		return nil, fmt.Errorf("%s: schema %q, want %q: it was written by another version (%s); roll back with "+
-			"that one", s.file(), f.Schema, schema, f.By)
+		return nil, fmt.Errorf("%s: schema %q, want %q: it was written by another version (%s); run rackless "+
+			"rollback of that one", s.file(), f.Schema, schema, f.By)
 	}
 	l, err := lab.Parse(s.file(), []byte(f.Lab))
 	if err != nil {
@@ -114,7 +114,7 @@ func (s Store) Open(p *Prepared, loaded bool) (*change.Journal, error) {
 	have, err := s.Load()
 	switch {
 	case loaded && errors.Is(err, ErrNotPrepared):
-		return nil, errors.Join(fmt.Errorf("%w any more: it was rolled back in the meantime", ErrNotPrepared),
+		return nil, errors.Join(fmt.Errorf("%w any more: it was undone in the meantime", ErrNotPrepared),
 			s.Clear(j))
 	case errors.Is(err, ErrNotPrepared):
 		err = nil

@@ -30,7 +30,7 @@ func newAdoptCmd(a *app) *cobra.Command {
 	o := adoptOptions{checkOptions: checkOptions{form: formatText, failOn: failNever}}
 	cmd := &cobra.Command{
 		Use:   "adopt DOMAIN",
-		Short: "Fix an existing libvirt domain, from its next start on; --undo reverts it",
+		Short: "Fix an existing libvirt domain, from its next start on; --undo undoes that",
 		Args:  cli.ExactArgs(1, "one domain, or a file with --dry-run"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.hostFlag.check(cmd, "a file, directory or URI", "connect"); err != nil {
@@ -77,7 +77,7 @@ func (a *app) adopt(ctx context.Context, o adoptOptions, name string) (err error
 		return err
 	}
 	out := adopted{State: d.State}
-	apply, question := d.Undo, "Bring back domain %s as it was?"
+	apply, question := d.Undo, "Undo the new description of domain %s?"
 	if o.undo {
 		before, err := d.Before()
 		if err != nil {

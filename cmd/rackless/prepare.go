@@ -393,7 +393,7 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 			"rackless down", strings.Join(users, ", ")))
 	}
 	if !yes {
-		question := fmt.Sprintf("Take back %s on this host?", words.Count(len(entries), "step"))
+		question := fmt.Sprintf("Undo %s on this host?", words.Count(len(entries), "step"))
 		if err := a.agree(ctx, "rollback", form, nil, question); err != nil {
 			return errors.Join(err, j.Close())
 		}

@@ -85,7 +85,7 @@ func (st *grubState) menu() (*menu, error) {
 }
 
 // MadeBy is the first line of the file in /etc/default/grub.d.
-const MadeBy = "Kernel arguments of a rackless plan, made by rackless prepare; rackless rollback takes them back."
+const MadeBy = "Kernel arguments of a rackless plan, made by rackless prepare; rackless rollback undoes them."
 
 func (g *grub) dropIn() string {
 	return "# " + MadeBy + "\n" +
@@ -349,7 +349,7 @@ func (g *grub) restoreSettings(ctx context.Context, s *change.System, now, was *
 	text, err := undoGrubDefaults(nowText, wasText, g.Args)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%s: %w: take %q off %s there, run %s -o %s, and roll back again", g.Settings, err,
+		return fmt.Errorf("%s: %w: take %q off %s there, run %s -o %s, and run rackless rollback again", g.Settings, err,
 			strings.Join(g.Args, " "), grubAlways, g.Program, g.Config)
 	case text == wasText:
 		return file.Restore(ctx, s, was.Settings)

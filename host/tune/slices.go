@@ -106,7 +106,7 @@ func limitLines(unit string, cpus topology.CPUSet) []string {
 }
 
 // MadeBy is the first line of the files that this package generates.
-const MadeBy = "Made by rackless prepare; rackless rollback takes it away."
+const MadeBy = "Made by rackless prepare; rackless rollback undoes it."
 
 // cpusetReady reports whether systemd can limit slices to CPUs, which requires cgroups of version 2.
 func cpusetReady(_ context.Context, s *change.System) (bool, error) {

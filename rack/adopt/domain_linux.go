@@ -87,7 +87,7 @@ func (d *Domain) Undo(ctx context.Context) (err error) {
 	}
 	before := string(e.Before)
 	if d.Text != before && !e.Op.Done(change.State(d.Text)) {
-		return fmt.Errorf("domain %s has been changed since it was adopted, and that would be lost: take back by hand "+
+		return fmt.Errorf("domain %s has been changed since it was adopted, and that would be lost: undo by hand "+
 			"what --undo --dry-run shows (virsh edit %[1]s)", d.Name)
 	}
 	was, err := beside(before)
@@ -96,7 +96,7 @@ func (d *Domain) Undo(ctx context.Context) (err error) {
 	}
 	if is, err := beside(d.Text); err != nil || is != was {
 		return cmp.Or(err, fmt.Errorf("domain %s has been changed since it was adopted, beside its CPUs and memory "+
-			"nodes, and that would be lost: take back by hand what --undo --dry-run shows (virsh edit %[1]s)", d.Name))
+			"nodes, and that would be lost: undo by hand what --undo --dry-run shows (virsh edit %[1]s)", d.Name))
 	}
 	j, err := change.Open(d.journal, d.kinds())
 	if err != nil {
@@ -161,7 +161,7 @@ func (d *Domain) Outcome(name, connect string, undo, changed, differs bool) stri
 	case undo:
 		text += "domain " + name + " has its old description again"
 	default:
-		text += "domain " + name + " has the new description; to take it back: rackless host adopt " + name +
+		text += "domain " + name + " has the new description; to undo that: rackless host adopt " + name +
 			" --undo"
 		if connect != "" {
 			text += " --connect " + connect

@@ -398,7 +398,7 @@ func (m *maker) nodeSteps(ctx context.Context, i int) (steps []change.Step, star
 	}
 	if from := clone.from(now); from != "" {
 		steps[0].What = fmt.Sprintf("move %s from %s to %s", vm.Name, from, v.Host)
-		steps[0].Risk = fmt.Sprintf("it is stopped, and what the lab has changed of %s is taken back; %s has to "+
+		steps[0].Risk = fmt.Sprintf("it is stopped, and what the lab has changed of %s is undone; %s has to "+
 			"reach its disks", from, v.Host)
 	}
 	if m.late {

@@ -39,7 +39,7 @@ func Journal(strays []string, err error) finding.Finding {
 	c := sheet{subject: hostSubject}
 	f := finding.Finding{ID: IDJournal, Want: "all that rackless prepare has made is in its journal", Have: "all of it",
 		Evidence: "the journal of rackless prepare, files with its name, driver_override, /proc/cmdline",
-		Fix: "restore the journal and its head from a backup; or take it back by hand: remove the files, echo > " +
+		Fix: "restore the journal and its head from a backup; or undo it by hand: remove the files, echo > " +
 			"driver_override, take the arguments from the boot loader, and reboot"}
 	switch {
 	case err != nil:
