@@ -67,7 +67,7 @@ func newComparePage(a, b record.Record) (*comparePage, error) {
 	}
 	a, b = show.Clean(a, words.Visible), show.Clean(b, words.Visible)
 	c := Compare(a, b)
-	p := &comparePage{Head: show.NewHead(show.Style+show.SortStyle+pageCSS, show.SortScript),
+	p := &comparePage{Head: show.NewHead(show.Style+show.SortStyle+show.TileStyle+pageCSS, show.SortScript),
 		compareView: newCompareView(c, a, show.Unit), Heading: "Two results of lab " + a.Lab, Rackless: c.B.Rackless,
 		Emulated: c.A.Emulated && c.B.Emulated, Groups: comparedCharts(a, b), Figures: comparedRows(c.Figures),
 		CSV: show.DataURL(show.CSV, raw.String()), CSVName: "comparison.csv"}

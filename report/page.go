@@ -115,7 +115,7 @@ func newPage(d record.Record) page {
 	r := collect(d)
 	tiles := r.tiles(d)
 	p := page{
-		Head: show.NewHead(show.Style+show.SortStyle+pageCSS, show.SortScript+pageScript),
+		Head: show.NewHead(show.Style+show.SortStyle+show.TileStyle+pageCSS, show.SortScript+pageScript),
 		Lab:  d.Lab, Generated: show.Time(d.Generated), Rackless: d.Rackless, Measured: len(d.Samples) > 0,
 		Heading: resultTitle(d, tiles), Tiles: tiles,
 		Summary: keepUnits(summaryOf(d, r, show.Unit)), Banner: bannerOf(d, r),

@@ -20,6 +20,11 @@ var charts string
 // Style is Base and the style of charts. It is the only text in pages that is not escaped.
 var Style = Base + charts
 
+// TileStyle is for figures in large type at the head of a page: dl.tiles. It follows Style.
+//
+//go:embed tiles.css
+var TileStyle string
+
 // SortScript sorts tables of class sort by a clicked head. Pages work without it.
 //
 //go:embed sort.js

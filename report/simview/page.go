@@ -11,6 +11,7 @@ import (
 	"io"
 	"math"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,6 +25,9 @@ import (
 //go:embed page.html
 var pageHTML string
 
+//go:embed page.css
+var pageCSS string
+
 // pageTemplate escapes every field for its context. Only the style sheet and the script are inserted unchanged.
 var pageTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("page.html").Parse(pageHTML + chart.Template))
@@ -35,6 +39,8 @@ const maxRows = 200
 type page struct {
 	show.Head
 	*simulate.Result
+	Heading   string
+	Tiles     []tile
 	Said      string
 	Text      string // the result as on a terminal
 	Charts    []chart.Chart
@@ -44,13 +50,20 @@ type page struct {
 	Locked    []string
 }
 
+// A tile shows one figure in large type at the head of the page.
+type tile struct {
+	Name, Figure, Unit, Note string
+	Loud                     bool // packets were lost
+}
+
 // Page writes the result as one self-contained HTML page. Its content security policy forbids loading anything. text
 // is the result as on a terminal.
 func Page(w io.Writer, r *simulate.Result, text string) error {
-	p := &page{Head: show.NewHead(show.Style, ""), Result: r, Text: text, Charts: charts(r)}
+	p := &page{Head: show.NewHead(show.Style+show.TileStyle+pageCSS, ""), Heading: heading(r), Tiles: tiles(r), Result: r,
+		Text: text, Charts: charts(r)}
 	p.Said = fmt.Sprintf("%s, %s and %s, with seed %d, in %v of the simulation. Nothing was sent: all figures are "+
 		"simulated.", words.Count(r.Hosts, "host"), words.Count(r.Switches, "switch"),
-		words.Count(len(r.Flows), "flow"), r.Seed, r.Time)
+		words.Count(len(r.Flows), "flow"), r.Seed, virtual(float64(r.Time)))
 	for _, s := range r.Sizes {
 		q := s.Slowdown
 		p.Sizes = append(p.Sizes, append([]string{"up to " + strconv.FormatInt(s.To, 10), fmt.Sprint(s.Flows)},
@@ -82,7 +95,56 @@ func Circle(d *simulate.Deadlock) string {
 	return s + d.Cycle[0]
 }
 
-// charts draws the courses of queues and of rates.
+// heading has the name and the result, as titles of other pages do.
+func heading(r *simulate.Result) string {
+	if r.Completion == nil {
+		return r.Name
+	}
+	return fmt.Sprintf("%s: %s, slowdown %s", r.Name, words.Rate(r.Goodput), show.Figure(r.Slowdown.Median))
+}
+
+// tiles are payload, slowdown, the time of the slowest flow, the longest queue, and losses, as far as flows ended.
+func tiles(r *simulate.Result) []tile {
+	if r.Completion == nil {
+		return nil
+	}
+	rate, unit, _ := strings.Cut(words.Rate(r.Goodput), " ")
+	out := []tile{
+		{Name: "Payload", Figure: rate, Unit: unit, Note: "of flows that ended, all together"},
+		{Name: "Slowdown", Figure: show.Figure(r.Slowdown.Median), Note: "median; p99 " +
+			show.Figure(r.Slowdown.P99) + "; 1 is an empty network"},
+		{Name: "Slowest flow", Figure: virtual(r.Completion.Most), Note: "median " + virtual(r.Completion.Median)},
+	}
+	longest := simulate.QueueResult{}
+	for _, q := range r.Queues {
+		if q.Most > longest.Most {
+			longest = q
+		}
+	}
+	if longest.Most > 0 {
+		size, unit, _ := strings.Cut(words.Bytes(longest.Most), " ")
+		out = append(out, tile{Name: "Longest queue", Figure: size, Unit: unit, Note: "at port " + longest.Port})
+	}
+	return append(out, tile{Name: "Dropped", Figure: strconv.FormatUint(r.Counts.Drops, 10),
+		Unit: "packets", Note: fmt.Sprintf("%d marked by ECN, %d pauses", r.Counts.Marks, r.Counts.Pauses),
+		Loud: r.Counts.Drops > 0})
+}
+
+// virtual formats a time of the simulation, in nanoseconds, with three decimals.
+func virtual(ns float64) string {
+	d := time.Duration(ns)
+	for _, unit := range []time.Duration{time.Second, time.Millisecond, time.Microsecond} {
+		if d >= unit {
+			return d.Round(unit / 1000).String()
+		}
+	}
+	return d.String()
+}
+
+// wideWidth fills a row of a large screen.
+const wideWidth = 1200
+
+// charts draws the courses of queues and of rates, each for small and for large screens.
 func charts(r *simulate.Result) (list []chart.Chart) {
 	for _, c := range []struct {
 		id, title, unit string
@@ -93,16 +155,17 @@ func charts(r *simulate.Result) (list []chart.Chart) {
 		{"rates", "Rate of flows at their receiver", "Gb/s on the cable", r.Rate, 1e9},
 	} {
 		if len(c.curves) > 0 {
-			list = append(list, course(c.id, c.title, c.unit, c.curves, c.per))
+			list = append(list, course(c.id+"-narrow", "narrow", chart.Width, c.title, c.unit, c.curves, c.per),
+				course(c.id+"-wide", "wide", wideWidth, c.title, c.unit, c.curves, c.per))
 		}
 	}
 	return list
 }
 
 // course draws values over time, divided by per.
-func course(id, title, unit string, curves []simulate.Curve, per float64) chart.Chart {
-	c := chart.New(id, title, 2*chart.Width)
-	c.Class = "wide"
+func course(id, class string, width int, title, unit string, curves []simulate.Curve, per float64) chart.Chart {
+	c := chart.New(id, title, width)
+	c.Class = class
 	var names []chart.Series
 	most, end := 1e-9, time.Duration(1)
 	for i, k := range curves {
@@ -112,7 +175,7 @@ func course(id, title, unit string, curves []simulate.Curve, per float64) chart.
 		}
 		end = max(end, k.Width*time.Duration(len(k.Values)))
 	}
-	scale, name := time.Microsecond, "us"
+	scale, name := time.Microsecond, "µs"
 	if end > 10*time.Millisecond {
 		scale, name = time.Millisecond, "ms"
 	}

@@ -46,7 +46,7 @@ func TestPages(t *testing.T) {
 			}
 		}
 		for _, s := range map[string][]string{
-			"incast": {"&lt;in &amp; cast&gt;", `id="queues-c"`, `id="rates-c"`, "s0:0", "h1&gt;h0", "up to 10000000",
+			"incast": {"&lt;in &amp; cast&gt;", `id="queues-wide-c"`, `id="rates-narrow-c"`, `<dt>Payload</dt>`, "s0:0", "h1&gt;h0", "up to 10000000",
 				"How pauses spread", "text &amp; more"},
 			"locked": {"s0:1 waits for s1:2 waits for s0:1", "1 of 0 flows did not end"},
 		}[name] {
