@@ -37,6 +37,9 @@ var pageTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("page.html").Parse(pageHTML))
 })
 
+// longCell is the length of a text above which it wraps within its cell, such as kernel arguments.
+const longCell = 90
+
 // maxPageRows limits tables, because more would be slow in a browser.
 const maxPageRows = 500
 
@@ -54,6 +57,7 @@ func (d *Document) WritePage(w io.Writer) error {
 type page struct {
 	show.Head
 	Heading       string
+	Result        string // of the findings or of the plan, for the title
 	Facts, Source []string
 	Emulated      bool
 	Summary, Calm string // Calm is the text without findings
@@ -105,11 +109,13 @@ type pageGrid struct {
 type pageCell struct {
 	Text         string
 	First, Right bool
+	Long         bool // it may wrap
 }
 
 func newPage(v *view) page {
 	p := page{
-		Head: show.NewHead(show.Base+pictureCSS+pageCSS, ""), Heading: v.heading(), Facts: v.facts(),
+		Head: show.NewHead(show.Base+pictureCSS+pageCSS, ""), Heading: v.heading(), Result: findingsText(v.Findings),
+		Facts:    v.facts(),
 		Source:   v.sources(),
 		Emulated: v.Provenance.Emulated, Summary: v.summary(),
 		Calm: "Nothing was found to be wrong with what could be read.", Pictures: v.pictures(),
@@ -250,7 +256,8 @@ func newPageGrid(g grid) pageGrid {
 			if c.cpus != nil {
 				letters = 40
 			}
-			row = append(row, pageCell{Text: c.fit(letters), First: i == 0, Right: g.Heads[i].Right})
+			text := c.fit(letters)
+			row = append(row, pageCell{Text: text, First: i == 0, Right: g.Heads[i].Right, Long: len(text) > longCell})
 		}
 		out.Rows = append(out.Rows, row)
 	}

@@ -57,7 +57,7 @@ func TestThePolicyAllowsTheStyleSheetThatIsInThePage(t *testing.T) {
 func TestThePageSaysWhatTheOtherFormsSay(t *testing.T) {
 	page := pageOf(t, epyc(), epycFindings())
 	for _, want := range []string{
-		"<title>Supermicro AS-1023US-TR4</title>", "From a snapshot, epyc.tar.zst.",
+		"<title>Supermicro AS-1023US-TR4: ", "From a snapshot, epyc.tar.zst.",
 		"Findings: 1 error, 1 warning, 1 note",
 		"RL003: PCIe link below its maximum",
 		"<dt>evidence</dt><dd><code>/sys/bus/pci/devices/0000:21:00.0: current_link_speed=2.5 GT/s",

@@ -15,6 +15,7 @@ import (
 // are about it.
 type Placement struct {
 	Heading string
+	Result  string // for the title of the page
 	Facts   []string
 	Owners  []Owner // lab nodes first
 	// Nodes is by NUMA node.
@@ -207,7 +208,8 @@ func (sh sheet) guestsPanel(v *view, width int) *picture {
 
 // placementPage completes the heading "Cross-node placements" with Calm if there are no findings.
 func (v *view) placementPage() page {
-	p := page{Head: show.NewHead(show.Base+pictureCSS+pageCSS, ""), Heading: v.heading(), Facts: v.facts(),
+	p := page{Head: show.NewHead(show.Base+pictureCSS+pageCSS, ""), Heading: v.heading(),
+		Result: v.Placement.Result, Facts: v.facts(),
 		Emulated: v.Provenance.Emulated, Summary: v.summary(), Calm: "None.", Pictures: v.pictures()}
 	p.Findings = append(p.Findings, lists.Map(grouped(v.Findings), newPageFinding)...)
 	for _, t := range v.Placement.Tables {

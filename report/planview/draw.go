@@ -26,7 +26,7 @@ func HTML(w io.Writer, pl *plan.Plan, h *topology.Host) error { return document(
 // document has findings about paths across NUMA nodes instead of inspect's: the picture is about the plan.
 func document(pl *plan.Plan, h *topology.Host) *hostview.Document {
 	d := hostview.NewDocument(h, crossings(pl, h))
-	p := &hostview.Placement{Heading: "Plan of lab " + pl.Lab,
+	p := &hostview.Placement{Heading: "Plan of lab " + pl.Lab, Result: bestText(pl),
 		Facts:   []string{"On " + hostText(pl), "placement: " + bestText(pl)},
 		Devices: map[string][]int{}}
 	if len(pl.KernelArgs) > 0 {
