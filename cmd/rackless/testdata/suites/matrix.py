@@ -144,7 +144,7 @@ def ucx(peer, macs):
         kinds = [('am_lat', 'short', 8), ('am_bw', 'zcopy', 64)]
         if not transport.startswith('ud'):
             kinds += [('put_bw', 'zcopy', 4096), ('fadd', '', 8)]
-        for kind, how, size in kinds if transport != 'dc_mlx5' else kinds[:1]:
+        for kind, how, size in kinds:
             name = f'-x {transport} -t {kind}' + (f' -D {how}' if how else '')
             add(name, f'-d {DEVICE}:1 {name} -s {size}')
     for transports in 'rc', 'rc_v,ud_v', 'ud', 'all':
