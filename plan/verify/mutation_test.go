@@ -112,7 +112,7 @@ var checkMutations = []struct {
 	}, `housekeeping: have 4 cores, want 3 as left over`},
 	{"the CPUs of tenants are others", func(c *checkCase) {
 		c.pl.Housekeeping.TenantCPUs = topology.CPUs(3)
-	}, `have tenant CPUs "3", want "3,15"`},
+	}, `have CPUs of other VMs "3", want "3,15"`},
 	{"the reserve is not kept", func(c *checkCase) {
 		c.p.ReserveCores = 4
 	}, `housekeeping: 3 cores are left over, the reserve is 4`},
