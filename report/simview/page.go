@@ -64,6 +64,9 @@ func Page(w io.Writer, r *simulate.Result, text string) error {
 	p.Said = fmt.Sprintf("%s, %s and %s, with seed %d, in %v of the simulation. Nothing was sent: all figures are "+
 		"simulated.", words.Count(r.Hosts, "host"), words.Count(r.Switches, "switch"),
 		words.Count(len(r.Flows), "flow"), r.Seed, virtual(float64(r.Time)))
+	if r.Level == simulate.FlowLevel {
+		p.Said += " Rates were computed (level: flow), so there are no queues, marks, pauses or drops to show."
+	}
 	for _, s := range r.Sizes {
 		q := s.Slowdown
 		p.Sizes = append(p.Sizes, append([]string{"up to " + strconv.FormatInt(s.To, 10), fmt.Sprint(s.Flows)},
@@ -114,6 +117,9 @@ func tiles(r *simulate.Result) []tile {
 		{Name: "Slowdown", Figure: show.Figure(r.Slowdown.Median), Note: "median; p99 " +
 			show.Figure(r.Slowdown.P99) + "; 1 is an empty network"},
 		{Name: "Slowest flow", Figure: virtual(r.Completion.Most), Note: "median " + virtual(r.Completion.Median)},
+	}
+	if r.Level == simulate.FlowLevel {
+		return out // without packets there are no queues and no drops
 	}
 	longest := simulate.QueueResult{}
 	for _, q := range r.Queues {

@@ -21,7 +21,9 @@ func simulated(t *testing.T, text string) *simulate.Result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Curves = &simulate.Curves{}
+	if c.Level != simulate.FlowLevel {
+		c.Curves = &simulate.Curves{}
+	}
 	return simulate.Run(c, func() bool { return false })
 }
 
@@ -30,6 +32,8 @@ func TestPages(t *testing.T) {
 	results := map[string]*simulate.Result{
 		"incast": simulated(t, "name: \"<in & cast>\"\ntopology: {form: star, hosts: 5, rate: 100Gbit}\nswitch: "+
 			"{buffer: 1MiB}\nnic: {congestion: none}\ntraffic: [{pattern: incast, to: h0, senders: 4, bytes: 1MiB}]"),
+		"flows": simulated(t, "level: flow\ntopology: {form: star, hosts: 5, rate: 100Gbit}\n"+
+			"traffic: [{pattern: incast, to: h0, senders: 4, bytes: 1MiB}]"),
 		"empty": {Name: "empty"},
 		"locked": {Name: "x", Unfinished: 1, Deadlocks: []simulate.Deadlock{{At: time.Millisecond, Priority: 3,
 			Cycle: []string{"s0:1", "s1:2"}}}},
@@ -40,6 +44,9 @@ func TestPages(t *testing.T) {
 			t.Fatal(err)
 		}
 		page := b.String()
+		if name == "flows" && (strings.Contains(page, "Dropped") || !strings.Contains(page, "level: flow")) {
+			t.Errorf("%s: the page counts packets", name)
+		}
 		for _, out := range []string{"src=", "http://", "https://", "NaN", "Inf "} {
 			if strings.Contains(page, out) {
 				t.Errorf("%s: the page has %q", name, out)
