@@ -407,7 +407,8 @@ func (r *route) placeCauses() []Cause {
 			if g.NUMANode >= 0 && g.NUMANode != *s.NUMANode {
 				out = append(out, Cause{What: "wrong NUMA node",
 					Evidence: fmt.Sprintf("%s, and the memory of %s on NUMA node %d", device, g.Name, g.NUMANode),
-					Fix:      fmt.Sprintf("use a GPU on NUMA node %d, or a NIC on NUMA node %d", *s.NUMANode, g.NUMANode)})
+					Fix: fmt.Sprintf("use a GPU on NUMA node %d, or a NIC on NUMA node %d", *s.NUMANode,
+						g.NUMANode)})
 			}
 			continue
 		}

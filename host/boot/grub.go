@@ -349,8 +349,8 @@ func (g *grub) restoreSettings(ctx context.Context, s *change.System, now, was *
 	text, err := undoGrubDefaults(nowText, wasText, g.Args)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%s: %w: take %q off %s there, run %s -o %s, and run rackless rollback again", g.Settings, err,
-			strings.Join(g.Args, " "), grubAlways, g.Program, g.Config)
+		return fmt.Errorf("%s: %w: take %q off %s there, run %s -o %s, and run rackless rollback again", g.Settings,
+			err, strings.Join(g.Args, " "), grubAlways, g.Program, g.Config)
 	case text == wasText:
 		return file.Restore(ctx, s, was.Settings)
 	}

@@ -27,7 +27,8 @@ func TestTooFewPagesSayHowManyAreMissingWhere(t *testing.T) {
 				"go on then"},
 		{"where they do not, memory has to come free", MissingError{0, 2 << 20, 0, 5, false},
 			"NUMA node 0 has memory for 0 of 5 pages of 2 MiB, 5 are missing: the rest of it is in use or in pieces; " +
-				"stop what uses NUMA node 0 and try again, or let the kernel arguments of the plan set them aside at boot"},
+				"stop what uses NUMA node 0 and try again, or let the kernel arguments of the plan set them aside at " +
+				"boot"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := tt.err.Error(); got != tt.want {

@@ -55,8 +55,8 @@ func (v *view) betterSlot(p pairing) string {
 	if !v.fromFiles() {
 		seen = " (" + v.Provenance.Kind + " need not list empty ports)"
 	}
-	return fmt.Sprintf("assign NIC %s and GPU %s to different jobs, or use another board: this one shows no free slot and "+
-		"no card to swap that would put both %s%s", *p.nic.Address, *p.gpu.Address, where, seen)
+	return fmt.Sprintf("assign NIC %s and GPU %s to different jobs, or use another board: this one shows no free slot "+
+		"and no card to swap that would put both %s%s", *p.nic.Address, *p.gpu.Address, where, seen)
 }
 
 func sameNode(a, b *int) bool { return a != nil && b != nil && *a == *b }

@@ -173,8 +173,8 @@ func TestCoresThatTenantsHold(t *testing.T) {
 			[]string{"3: 6-7 node 0 package 0 of u-u-i-d"}, nil},
 		{"a lab node's name is told of", []topology.Tenant{{Name: "vm00", VCPUs: 1, Pins: pins("0")}},
 			[]string{"0: 0-1 node 0 package 0 of vm00"},
-			[]string{"VM vm00 has the name of a lab node, and counts as another VM: if it is an earlier run of this lab, " +
-				"remove it first, or plan with tenants: ignore"}},
+			[]string{"VM vm00 has the name of a lab node, and counts as another VM: if it is an earlier run of this " +
+				"lab, remove it first, or plan with tenants: ignore"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

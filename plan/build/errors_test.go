@@ -243,8 +243,8 @@ func TestErrorsSayWhatIsThereAndWhatToDo(t *testing.T) {
 		{"negative reserves", nil, with(labOf(1), func(l *lab.Lab) {
 			l.Reserve.Memory = new(lab.Bytes(-1))
 			l.Reserve.NUMA = []lab.NUMAReserve{{Node: 1, Cores: -1}, {Node: 2, Memory: new(lab.Bytes(-1))}}
-		}), build.Options{}, "host.reserve.numa_nodes: NUMA node 1: -1 cores: want 0 or more\nhost.reserve.memory: -1 " +
-			"bytes: want 0 or more\n" +
+		}), build.Options{}, "host.reserve.numa_nodes: NUMA node 1: -1 cores: want 0 or more\nhost.reserve.memory: " +
+			"-1 bytes: want 0 or more\n" +
 			"host.reserve.numa_nodes: NUMA node 2: -1 bytes of memory: want 0 or more"},
 
 		{"affinity of strangers", nil, with(labOf(2), func(l *lab.Lab) {

@@ -158,8 +158,8 @@ func TestLevelsThatCannotBeHadSayWhy(t *testing.T) {
 		level, want string
 	}{
 		{one, h, "elsewhere", "placement \"elsewhere\": want one of [default"},
-		{one, h, WrongNUMA, "lab node vm00: no NUMA node is wrong for it: no other lab node of its size is on another one, " +
-			"and it is on"},
+		{one, h, WrongNUMA, "lab node vm00: no NUMA node is wrong for it: no other lab node of its size is on " +
+			"another one, and it is on"},
 		{hidden, h, PinNUMA, "set guest_numa: on in the lab"},
 		{small, &noSMT, PinSMT, "one thread each"},
 		{small, &topology.Host{}, Pin, "is on no core of the host"},

@@ -85,7 +85,8 @@ func TestNodesWithoutAQEMUForAdapters(t *testing.T) {
 	for text, want := range map[string]struct{ nics, note string }{
 		"name: x\nnodes: {a: {nic: connectx-4-lx}, b: {}, c: {nic: connectx-5}}": {"virtio virtio virtio",
 			"the nodes have virtio NICs with soft RoCE instead of a ConnectX: a ConnectX needs QEMU 10.1 or newer " +
-				"with vfio-user, and the installed one is 9.2.0; and rackless has no QEMU of its own: QEMU is missing, and "},
+				"with vfio-user, and the installed one is 9.2.0; and rackless has no QEMU of its own: QEMU is " +
+				"missing, and "},
 		"name: x\nnodes: {a: {nic: virtio}, b: {}, c: {}}": {"virtio virtio virtio",
 			"the nodes have virtio NICs with soft RoCE instead of a ConnectX: "},
 		"name: x\ndefaults: {nic: virtio}\nnodes: {a: {}, b: {}, c: {}}": {"virtio virtio virtio", ""},

@@ -62,8 +62,9 @@ var (
 	}
 	// newCaps are general capabilities that cards after the ConnectX-4 Lx have in addition.
 	// A card compresses CQEs if many come at once, and here none are compressed; those of 128 bytes may be padded.
-	newCaps = map[bits]uint64{capDct: 1, capRts2rtsQpUdpSport: 1, capDumpFillMkey: 1, capDeviceMemory: 1, capMiniCqeRespStrideIndex: 1,
-		capCqe128Always: 1, capCqeCompression128: 1, capCqeCompression: 1, capCqeCompressionMaxNum: 64}
+	newCaps = map[bits]uint64{capDct: 1, capRts2rtsQpUdpSport: 1, capDumpFillMkey: 1, capDeviceMemory: 1,
+		capMiniCqeRespStrideIndex: 1, capCqe128Always: 1, capCqeCompression128: 1, capCqeCompression: 1,
+		capCqeCompressionMaxNum: 64}
 	// struct per_protocol_networking_offload_caps. Without csum_cap, max_lso_cap, vlan_cap and rss_ind_tbl_cap
 	// (mlx5_eth_supported of en_main.c) there is no netdev, and the RDMA port stays down. Inline mode 2 means that the
 	// WQE need not contain headers.

@@ -16,7 +16,8 @@ func TestPortOfAPathIsChanged(t *testing.T) {
 		return q.attr.Path.SrcPort, q.attr.MTU
 	}
 	before, mtu := attr()
-	for _, c := range []struct{ mask, want uint64 }{{1 << optSport, 50001}, {0, 50001}, {1, 50001}, {1 << optSport, 50002}} {
+	for _, c := range []struct{ mask, want uint64 }{{1 << optSport, 50001}, {0, 50001}, {1, 50001},
+		{1 << optSport, 50002}} {
 		gs[0].must(0x505, a.num, 0x110, func(in []byte) {
 			be.PutUint64(in[0x108:], c.mask)
 			adsUdpSport.put(in[0x18+qpcPath:], c.want)

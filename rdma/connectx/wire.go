@@ -232,7 +232,8 @@ func (d domain) Check(key uint32, va, n uint64, a roce.Access) error {
 // fault returns FaultWait if the driver may bring the pages of a peer's access in.
 func (d domain) fault(f roce.Fault, key uint32, va, n uint64, a roce.Access) error {
 	q := d.p.Queues[d.qpn]
-	if f != roce.FaultPage || q == nil || q.Kind == queueDCT || a&(roce.RemoteRead|roce.RemoteWrite|roce.RemoteAtomic) == 0 {
+	if f != roce.FaultPage || q == nil || q.Kind == queueDCT ||
+		a&(roce.RemoteRead|roce.RemoteWrite|roce.RemoteAtomic) == 0 {
 		return fault(f)
 	}
 	if d.p.awaitPeer(q, key, va, n, a) {

@@ -86,21 +86,21 @@ func TestDynamicConnections(t *testing.T) {
 					ids++
 					switch s.rand.IntN(4) {
 					case 0:
-						n.post(n.to(to, SendWR{ID: ids, Op: WRWrite, SG: []SGE{{Key: keyLocal, VA: 0x1000, Len: uint32(size)}},
-							VA: remoteVA + uint64(at), RKey: keyRemote}))
+						n.post(n.to(to, SendWR{ID: ids, Op: WRWrite, SG: []SGE{{Key: keyLocal, VA: 0x1000,
+							Len: uint32(size)}}, VA: remoteVA + uint64(at), RKey: keyRemote}))
 						copy(want[to][at:], n.mem[keyLocal].b[:size])
 					case 1:
 						n.post(n.to(to, SendWR{ID: ids, Op: WRRead, SG: []SGE{{Key: keyLocal, VA: 0x1000 + 32768,
 							Len: uint32(size)}}, VA: remoteVA, RKey: keyRemote}))
 					case 2:
 						sent[k]++
-						n.post(n.to(to, SendWR{ID: ids, Op: WRFetchAdd, SG: []SGE{{Key: keyLocal, VA: 0x1000 + 32768, Len: 8}},
-							VA: remoteVA + 32768, RKey: keyRemote, Atomic: AtomicOp{Add: true, Operand: 1}}))
+						n.post(n.to(to, SendWR{ID: ids, Op: WRFetchAdd, SG: []SGE{{Key: keyLocal, VA: 0x1000 + 32768,
+							Len: 8}}, VA: remoteVA + 32768, RKey: keyRemote, Atomic: AtomicOp{Add: true, Operand: 1}}))
 						binary.LittleEndian.PutUint64(want[to][32768:], sent[k])
 					case 3:
 						to.recvs = append(to.recvs, RecvWR{ID: ids, SG: []SGE{{Key: keyLocal, VA: 0x1000, Len: 8192}}})
-						n.post(n.to(to, SendWR{ID: ids, Op: WRSendImm, Imm: uint32(ids), SG: []SGE{{Key: keyLocal, VA: 0x1000,
-							Len: uint32(size)}}}))
+						n.post(n.to(to, SendWR{ID: ids, Op: WRSendImm, Imm: uint32(ids), SG: []SGE{{Key: keyLocal,
+							VA: 0x1000, Len: uint32(size)}}}))
 					}
 				}
 			}
@@ -258,7 +258,8 @@ func TestInitiatorsOnlySend(t *testing.T) {
 	n.post(n.to(to, write))
 	s.run(time.Second)
 	for _, op := range []Opcode{opWriteMiddle, opWriteOnly, opSendOnly} {
-		p := Packet{HopLimit: 64, PKey: 0xffff, DstQP: n.qp.cfg.QPN, Opcode: serviceDC | op, VA: remoteVA, RKey: keyRemote}
+		p := Packet{HopLimit: 64, PKey: 0xffff, DstQP: n.qp.cfg.QPN, Opcode: serviceDC | op, VA: remoteVA,
+			RKey: keyRemote}
 		path := testPath(to, n)
 		p.SrcMAC, p.DstMAC, p.Src, p.Dst = path.SrcMAC, path.DstMAC, path.Src, path.Dst
 		b := p.appendHeaders(nil, 0)
@@ -304,8 +305,8 @@ func TestLatePacketsOfAnOldConnection(t *testing.T) {
 	s := dcSim(t, 1, 2, 0)
 	n, a, b := s.nodes[0], s.nodes[1], s.nodes[2]
 	add := func(to *node) SendWR {
-		return n.to(to, SendWR{Op: WRFetchAdd, SG: []SGE{{Key: keyLocal, VA: 0x1000, Len: 8}}, VA: remoteVA, RKey: keyRemote,
-			Atomic: AtomicOp{Add: true, Operand: 1}})
+		return n.to(to, SendWR{Op: WRFetchAdd, SG: []SGE{{Key: keyLocal, VA: 0x1000, Len: 8}}, VA: remoteVA,
+			RKey: keyRemote, Atomic: AtomicOp{Add: true, Operand: 1}})
 	}
 	var late []byte
 	carry := s.carry

@@ -558,8 +558,8 @@ const (
 // headerSizes are the sizes of hRETH to hDETH. After DETH, packets carry headers in this order.
 var headerSizes = [...]int{16, 4, 28, 8, 4, 4, 8}
 
-// opInfo is 0 for invalid opcodes. XRC and DC have the opcodes of RC, UC has them up to RDMA WRITE, UD whole SENDs with a DETH
-// (table 35).
+// opInfo is 0 for invalid opcodes. XRC and DC have the opcodes of RC, UC has them up to RDMA WRITE, UD whole SENDs
+// with a DETH (table 35).
 var opInfo = func() (t [256]header) {
 	rc := [opCount]header{
 		opSendFirst:    hSend | hFirst | hPayload,

@@ -55,9 +55,9 @@ type sharing struct {
 
 func newSharing(c *Config, n *network, used []Usage) *sharing {
 	mtu := float64(c.NIC.MTU)
-	return &sharing{net: n, used: used, payload: mtu / (mtu + headData + float64(n.overWire)), rings: map[int32]*stream{},
-		on: make([]int32, len(n.links)), open: make([]int32, len(n.links)), load: make([]float64, len(n.links)),
-		end: math.MaxInt64}
+	return &sharing{net: n, used: used, payload: mtu / (mtu + headData + float64(n.overWire)),
+		rings: map[int32]*stream{}, on: make([]int32, len(n.links)), open: make([]int32, len(n.links)),
+		load: make([]float64, len(n.links)), end: math.MaxInt64}
 }
 
 // share runs a simulation at flow level until all flows have ended, or to the end.
@@ -361,8 +361,8 @@ const (
 	mostSample  = 4 << 20
 )
 
-// usages simulates 2, 4 and so on up to a number of hosts that send to one, packet by packet, with the switches and NICs of a
-// configuration and messages of a size. The last of them to end says how much of the link they used.
+// usages simulates 2, 4 and so on up to a number of hosts that send to one, packet by packet, with the switches and
+// NICs of a configuration and messages of a size. The last of them to end says how much of the link they used.
 func (c *Config) usages(bytes int64, most int, stop func() bool) (list []Usage) {
 	for flows := 2; flows <= most; flows *= 2 {
 		one := &Config{Level: PacketLevel, NIC: c.NIC, Switch: c.Switch, Seed: c.Seed, Until: time.Second,

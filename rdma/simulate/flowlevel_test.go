@@ -239,7 +239,8 @@ func TestOddFilesAtFlowLevel(t *testing.T) {
 	if r.Unfinished != 4 || r.Collectives[0].Completion != 0 {
 		t.Errorf("a ring without a path: %d unfinished, completion %v", r.Unfinished, r.Collectives[0].Completion)
 	}
-	r = runShared(config(t, "level: flow\nuntil: 10us\nswitch: {pfc: none}\ntopology: {form: star, hosts: 2, rate: 100Gbit, delay: 1s}\n"+
+	r = runShared(config(t, "level: flow\nuntil: 10us\nswitch: {pfc: none}\n"+
+		"topology: {form: star, hosts: 2, rate: 100Gbit, delay: 1s}\n"+
 		"traffic: [{pattern: flow, from: [h1], to: h0, bytes: 1KiB}]"))
 	if r.Unfinished != 1 || r.Time != 10*time.Microsecond {
 		t.Errorf("%d unfinished at %v", r.Unfinished, r.Time)

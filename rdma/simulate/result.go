@@ -104,8 +104,8 @@ func Run(c *Config, stop func() bool) *Result {
 }
 
 func (n *network) result(c *Config) *Result {
-	r := &Result{Name: c.Name, Level: c.Level, Seed: c.Seed, Hosts: len(n.hosts), Switches: len(n.switches), Time: time.Duration(n.now),
-		Queues: []QueueResult{}, Flows: make([]FlowResult, len(n.flows)), Counts: n.stats}
+	r := &Result{Name: c.Name, Level: c.Level, Seed: c.Seed, Hosts: len(n.hosts), Switches: len(n.switches),
+		Time: time.Duration(n.now), Queues: []QueueResult{}, Flows: make([]FlowResult, len(n.flows)), Counts: n.stats}
 	var times, slow []float64
 	bytes := int64(0)
 	for _, f := range n.flows {

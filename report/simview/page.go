@@ -59,8 +59,8 @@ type tile struct {
 // Page writes the result as one self-contained HTML page. Its content security policy forbids loading anything. text
 // is the result as on a terminal.
 func Page(w io.Writer, r *simulate.Result, text string) error {
-	p := &page{Head: show.NewHead(show.Style+show.TileStyle+pageCSS, ""), Heading: heading(r), Tiles: tiles(r), Result: r,
-		Text: text, Charts: charts(r)}
+	p := &page{Head: show.NewHead(show.Style+show.TileStyle+pageCSS, ""), Heading: heading(r), Tiles: tiles(r),
+		Result: r, Text: text, Charts: charts(r)}
 	p.Said = fmt.Sprintf("%s, %s and %s, with seed %d, in %v of the simulation. Nothing was sent: all figures are "+
 		"simulated.", words.Count(r.Hosts, "host"), words.Count(r.Switches, "switch"),
 		words.Count(len(r.Flows), "flow"), r.Seed, virtual(float64(r.Time)))

@@ -53,8 +53,8 @@ func TestPages(t *testing.T) {
 			}
 		}
 		for _, s := range map[string][]string{
-			"incast": {"&lt;in &amp; cast&gt;", `id="queues-wide-c"`, `id="rates-narrow-c"`, `<dt>Payload</dt>`, "s0:0", "h1&gt;h0", "up to 10000000",
-				"How pauses spread", "text &amp; more"},
+			"incast": {"&lt;in &amp; cast&gt;", `id="queues-wide-c"`, `id="rates-narrow-c"`, `<dt>Payload</dt>`, "s0:0",
+				"h1&gt;h0", "up to 10000000", "How pauses spread", "text &amp; more"},
 			"locked": {"s0:1 waits for s1:2 waits for s0:1", "1 of 0 flows did not end"},
 		}[name] {
 			if !strings.Contains(page, s) {

@@ -67,9 +67,9 @@ type view struct {
 }
 
 const (
-	simulatedMeaning = "There is no network: links, switches and traffic are models in virtual time, and the NICs are " +
-		"the transport of the emulated ConnectX. It says how they behave in such a network, not what a card of a vendor " +
-		"does."
+	simulatedMeaning = "There is no network: links, switches and traffic are models in virtual time, and the NICs " +
+		"are the transport of the emulated ConnectX. It says how they behave in such a network, not what a card of a " +
+		"vendor does."
 	emulatedMeaning = "The nodes' CPUs or RDMA devices were software. That one setting beats another here shows that " +
 		"the method works; it says nothing about a network card, a GPU or a real host."
 )

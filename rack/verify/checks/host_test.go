@@ -274,7 +274,8 @@ func TestEachFaultOfAHostIsFound(t *testing.T) {
 		}, []string{"failed hugepages | NUMA node 2 | no pages of that size",
 			"failed hugepages-free | NUMA node 2 | no pages of that size"}},
 		{"pages are not known", epyc, func(c *planCase) { c.h.NUMANodes[2].Hugepages = nil },
-			[]string{"unknown hugepages | NUMA node 2 | not known", "unknown hugepages-free | NUMA node 2 | not known"}},
+			[]string{"unknown hugepages | NUMA node 2 | not known", "unknown hugepages-free | NUMA node 2 | not " +
+				"known"}},
 		{"no hugetlbfs of the size", epyc, func(c *planCase) { c.run.HugeMounts = c.run.HugeMounts[:1] },
 			[]string{"failed hugetlbfs | pages of 1 GiB | /dev/hugepages has pages of 2 MiB"}},
 		{"mounts are not known", epyc, func(c *planCase) { c.run.HugeMounts = nil }, []string{"unknown hugetlbfs"}},
