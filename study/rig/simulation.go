@@ -156,7 +156,7 @@ func (s *Simulation) Measure(ctx context.Context, m study.Measure) ([]bench.Samp
 		return nil, context.Cause(ctx)
 	}
 	base := bench.Sample{Run: fmt.Sprintf("%s-%d", m.Test, s.config.Seed), Test: m.Test, Emulated: true,
-		Command: fmt.Sprintf("rackless simulate %s, with seed %d", filepath.Base(s.file), s.config.Seed),
+		Command: fmt.Sprintf("rackless simulate %s # with seed: %d", filepath.Base(s.file), s.config.Seed),
 		Started: began, Seconds: time.Since(began).Seconds(), Attempt: 1}
 	if r.Unfinished > 0 {
 		base.Error = fmt.Sprintf("%d of %s did not end within %v of the simulation", r.Unfinished,
