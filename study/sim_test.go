@@ -321,7 +321,7 @@ func TestWhatFoolsStudiesIsNamed(t *testing.T) {
 		}, "the plan has the nodes on CPUs \"vm00 4-5\" in run 20, and had them on \"vm00 2-3\""},
 		{"a device without a NUMA node in the node", func(o *study.Observation) {
 			o.Before.Devices = []string{"vm00 mlx5_0 -1"}
-		}, "vm00 mlx5_0: its NUMA node is not known in the node"},
+		}, "vm00 mlx5_0: its NUMA node is not known in the VM"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
