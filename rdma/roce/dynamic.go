@@ -152,12 +152,12 @@ func (q *QP) unlink(l *QP) {
 
 // serve makes a link ready for the connection that a packet belongs to, and answers the way that it came. A message
 // that the last connection left unfinished ends with its receive.
-func (l *QP) serve(p *Packet) {
-	l.endReceive()
-	dc, q := l.dc, l.dc.target
-	l.clear()
-	l.dc = dc
-	a := q.attr
+func (q *QP) serve(p *Packet) {
+	q.endReceive()
+	dc, t := q.dc, q.dc.target
+	q.clear()
+	q.dc = dc
+	a := t.attr
 	own := a.Path
 	a.Path = Path{SrcMAC: p.DstMAC, DstMAC: p.SrcMAC, Src: p.Dst, Dst: p.Src, V1: p.V1, Tagged: p.Tagged,
 		VLAN: p.TCI & 0xfff, Prio: own.Prio, TClass: own.TClass, HopLimit: own.HopLimit, FlowLabel: own.FlowLabel}
@@ -165,16 +165,16 @@ func (l *QP) serve(p *Packet) {
 		a.Path.Prio = uint8(p.TCI >> 13)
 	}
 	a.RemoteQPN, a.RecvPSN = p.DC.From, p.DC.First
-	l.dc.number = p.DC.Number
-	l.state = Init
+	q.dc.number = p.DC.Number
+	q.state = Init
 	// The target has the same attributes, so none is refused.
-	_ = l.Modify(ReadyToReceive, &a)
+	_ = q.Modify(ReadyToReceive, &a)
 }
 
 // endReceive completes the receive of an unfinished message.
-func (l *QP) endReceive() {
-	if l.rcv.held {
-		l.completeRecv(Completion{Status: Flushed})
+func (q *QP) endReceive() {
+	if q.rcv.held {
+		q.completeRecv(Completion{Status: Flushed})
 	}
 }
 
