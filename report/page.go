@@ -35,7 +35,7 @@ var pageScript string
 var pageTemplate = sync.OnceValue(parsePage)
 
 func parsePage() *template.Template {
-	return template.Must(template.New("page.html").Parse(pageHTML + chart.Template))
+	return template.Must(template.New("page.html").Parse(pageHTML + chart.Template + show.TileTemplate))
 }
 
 // Page writes the report as one self-contained HTML page. Its content security policy forbids loading anything. Without

@@ -17,7 +17,7 @@ type page struct {
 	show.Head
 	Lab, Generated, Rackless string
 	Heading, Summary, Banner string
-	Tiles                    []tile
+	Tiles                    []show.Tile
 	Emulated                 bool   // all figures; sections are marked instead of their parts
 	Disturbed                string // empty if idle
 	CSVName                  string

@@ -12,23 +12,17 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// A tile shows one figure in large type at the head of the page.
-type tile struct {
-	Name, Figure, Unit, Note string
-	Loud                     bool // the figure throws doubt on the others
-}
-
 // tiles are bandwidth, typical and p99 latency, and the load of the host, as far as they are known. The first two have
 // the same tests and sizes as the summary.
-func (r *results) tiles(d record.Record) []tile {
-	var out []tile
+func (r *results) tiles(d record.Record) []show.Tile {
+	var out []show.Tile
 	add := func(name string, h headline) bool {
 		pairs, repeats := r.over(h, r.pairs[0].Emulated)
 		if len(pairs) == 0 {
 			return false
 		}
 		all := spreadOfMedians(repeats)
-		t := tile{Name: name, Figure: all.short(all.Median), Unit: show.Unit(bench.MetricOf(h.Metric).Unit),
+		t := show.Tile{Name: name, Figure: all.short(all.Median), Unit: show.Unit(bench.MetricOf(h.Metric).Unit),
 			Note: h.name()}
 		if len(pairs) > 1 {
 			t.Note += fmt.Sprintf("; median of %s, %s to %s", words.Count(len(pairs), "pair"), all.short(all.Min),
@@ -63,7 +57,7 @@ var tileNames = map[string]string{bench.MetricBWAverage: "Bandwidth", bench.Metr
 
 // loadTile prefers the higher of the loads before and after the measurement. Results of earlier releases have only a
 // fact of the environment.
-func loadTile(d record.Record) (tile, bool) {
+func loadTile(d record.Record) (show.Tile, bool) {
 	load, cpus := -1.0, 0
 	for _, f := range []*record.NoiseFloor{d.NoiseBefore, d.NoiseAfter} {
 		if f != nil && f.Load > load {
@@ -82,9 +76,9 @@ func loadTile(d record.Record) (tile, bool) {
 		}
 	}
 	if load < 0 {
-		return tile{}, false
+		return show.Tile{}, false
 	}
-	t := tile{Name: "Load of the host", Figure: show.Number(load, 3, 2), Note: "average of one minute, with the lab",
+	t := show.Tile{Name: "Load of the host", Figure: show.Number(load, 3, 2), Note: "average of one minute, with the lab",
 		Loud: d.Disturbed != ""}
 	if cpus > 0 {
 		t.Unit = "on " + words.Count(cpus, "CPU")
@@ -96,7 +90,7 @@ func loadTile(d record.Record) (tile, bool) {
 }
 
 // resultTitle adds the first bandwidth and latency to the title of the lab.
-func resultTitle(d record.Record, all []tile) string {
+func resultTitle(d record.Record, all []show.Tile) string {
 	var parts []string
 	for _, t := range all {
 		switch t.Name {

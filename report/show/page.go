@@ -25,6 +25,17 @@ var Style = Base + charts
 //go:embed tiles.css
 var TileStyle string
 
+// TileTemplate defines the template "tiles", which shows a list of tiles.
+//
+//go:embed tiles.html
+var TileTemplate string
+
+// A Tile shows one figure in large type at the head of a page.
+type Tile struct {
+	Name, Figure, Unit, Note string
+	Loud                     bool // it throws doubt on the other figures
+}
+
 // SortScript sorts tables of class sort by a clicked head. Pages work without it.
 //
 //go:embed sort.js

@@ -30,7 +30,7 @@ var pageCSS string
 
 // pageTemplate escapes every field for its context. Only the style sheet and the script are inserted unchanged.
 var pageTemplate = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("page.html").Parse(pageHTML + chart.Template))
+	return template.Must(template.New("page.html").Parse(pageHTML + chart.Template + show.TileTemplate))
 })
 
 // maxRows limits the rows of a table of the page.
@@ -40,7 +40,7 @@ type page struct {
 	show.Head
 	*simulate.Result
 	Heading   string
-	Tiles     []tile
+	Tiles     []show.Tile
 	Said      string
 	Text      string // the result as on a terminal
 	Charts    []chart.Chart
@@ -48,12 +48,6 @@ type page struct {
 	Spread    [][]string
 	MoreCause int // rows that are left out
 	Locked    []string
-}
-
-// A tile shows one figure in large type at the head of the page.
-type tile struct {
-	Name, Figure, Unit, Note string
-	Loud                     bool // packets were lost
 }
 
 // Page writes the result as one self-contained HTML page. Its content security policy forbids loading anything. text
@@ -107,12 +101,12 @@ func heading(r *simulate.Result) string {
 }
 
 // tiles are payload, slowdown, the time of the slowest flow, the longest queue, and losses, as far as flows ended.
-func tiles(r *simulate.Result) []tile {
+func tiles(r *simulate.Result) []show.Tile {
 	if r.Completion == nil {
 		return nil
 	}
 	rate, unit, _ := strings.Cut(words.Rate(r.Goodput), " ")
-	out := []tile{
+	out := []show.Tile{
 		{Name: "Payload", Figure: rate, Unit: unit, Note: "of flows that ended, all together"},
 		{Name: "Slowdown", Figure: show.Figure(r.Slowdown.Median), Note: "median; p99 " +
 			show.Figure(r.Slowdown.P99) + "; 1 is an empty network"},
@@ -129,9 +123,9 @@ func tiles(r *simulate.Result) []tile {
 	}
 	if longest.Most > 0 {
 		size, unit, _ := strings.Cut(words.Bytes(longest.Most), " ")
-		out = append(out, tile{Name: "Longest queue", Figure: size, Unit: unit, Note: "at port " + longest.Port})
+		out = append(out, show.Tile{Name: "Longest queue", Figure: size, Unit: unit, Note: "at port " + longest.Port})
 	}
-	return append(out, tile{Name: "Dropped", Figure: strconv.FormatUint(r.Counts.Drops, 10),
+	return append(out, show.Tile{Name: "Dropped", Figure: strconv.FormatUint(r.Counts.Drops, 10),
 		Unit: "packets", Note: fmt.Sprintf("%d marked by ECN, %d pauses", r.Counts.Marks, r.Counts.Pauses),
 		Loud: r.Counts.Drops > 0})
 }
